@@ -256,21 +256,13 @@ TOOLS: Mapping[str, Mapping[str, str]] = {
 
 # Why Kafka serves an API and we do not. A test holds that each is named once.
 NOT_SERVED: Mapping[str, tuple[str, ...]] = {
-    "SASL is not supported": (
-        "SaslHandshake",
-        "SaslAuthenticate",
+    "there are no delegation tokens": (
         "CreateDelegationToken",
         "RenewDelegationToken",
         "ExpireDelegationToken",
         "DescribeDelegationToken",
-        "AlterUserScramCredentials",
     ),
-    "authorization and quotas are not supported": (
-        "DescribeAcls",
-        "CreateAcls",
-        "DeleteAcls",
-        "AlterClientQuotas",
-    ),
+    "quotas are not supported": ("AlterClientQuotas",),
     "the broker is the only one, with one log directory": (
         "AlterReplicaLogDirs",
         "UpdateFeatures",

@@ -345,6 +345,8 @@ class Sequential:
     def expire(self, done: Done, outcome: Any) -> None:
         def is_over(row: OffsetRow) -> bool:
             since_ms = max(row.commit_ms, self.empty_since_ms or 0)
+            if self.member is not None and not self.is_stable:
+                return False  # its topics are not known
             is_subscribed = self.member is not None and row.topic == "a"
             return done.at_ms - since_ms >= RETENTION_MS and not is_subscribed
 

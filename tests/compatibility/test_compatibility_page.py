@@ -11,7 +11,7 @@ from tools.compatibility_matrix import CLIENTS, FEATURES, NOT_SERVED, TOOLS
 from tools.compatibility_page import cell, function_of, kafka_range, page, range_text
 
 from horolog.broker import served
-from horolog.wire import CLIENT_ONLY, OLDER, SUPPORTED, ApiKey, Versions
+from horolog.wire import OLDER, SUPPORTED, ApiKey, Versions
 
 ROOT = Path(__file__).parent.parent.parent
 ROWS = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line[:1] == "|"]
@@ -32,7 +32,7 @@ def test_the_table_of_apis_is_what_the_broker_answers() -> None:
     assert told == {
         int(key): [key.title, range_text(versions)] for key, versions in served().items()
     }
-    assert set(served()) == SUPPORTED.keys() - CLIENT_ONLY
+    assert set(served()) == SUPPORTED.keys()
     assert all(served()[key] == SUPPORTED[key] for key in served())
 
 

@@ -94,9 +94,14 @@ def test_a_password_is_never_repeated() -> None:
 
 def test_a_refused_setting_may_keep_its_default() -> None:
     assert topic_settings()["remote.storage.enable"].read("false") is False
-    assert broker_settings()["authorizer.class.name"].read("") == ""
-    with pytest.raises(ValueError, match="there is no authorization"):
-        broker_settings()["authorizer.class.name"].read("org.apache.kafka.Authorizer")
+    assert broker_settings()["ssl.client.auth"].read("none") == "none"
+    with pytest.raises(ValueError, match="there is no TLS"):
+        broker_settings()["ssl.client.auth"].read("required")
+
+
+def test_another_authorizer_than_kafkas_own_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"allowed is .*StandardAuthorizer"):
+        broker_settings()["authorizer.class.name"].read("org.example.Authorizer")
 
 
 @pytest.mark.parametrize("text", ["compact", "compact,delete", "delete, compact"])

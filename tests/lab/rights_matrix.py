@@ -337,6 +337,12 @@ def questions(number: int, topic_id: Any) -> Iterator[Question]:
     )
     yield q("quotas", k.DESCRIBE_CLIENT_QUOTAS, 1, components=[])
     yield q("users", k.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=[{"name": "nobody"}])
+    yield q(
+        "alter users",
+        k.ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        deletions=[{"name": "nobody", "mechanism": 1}, {"name": "none", "mechanism": 9}],
+    )
     yield q("log dirs", k.DESCRIBE_LOG_DIRS, 4, topics=[])
     yield q("elections", k.ELECT_LEADERS, 2, election_type=0, topic_partitions=[])
     yield q("reassign", k.ALTER_PARTITION_REASSIGNMENTS, 0, topics=[])

@@ -243,7 +243,7 @@ class RunningBroker(Asked):
     def restart(self, *, crash: bool = False, **settings: str) -> None:
         """Stop, cleanly or not, and start again on the same port, with settings changed."""
         self.kill() if crash else self.stop()
-        self._settings |= {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}"}
+        self._settings |= {"listeners": f"{self.bound[0].name}://127.0.0.1:{self.port}"}
         self._settings |= {name.replace("_", "."): value for name, value in settings.items()}
         self.start()
 
@@ -327,7 +327,8 @@ class BrokerProcess(Asked):
         assert address is not None, f"the broker did not start: {self._process.said[-2000:]}"
         self.address = address
         # Whatever is started again listens where its clients look for it.
-        self._settings["listeners"] = f"PLAINTEXT://{address}"
+        name = self._settings.get("listeners", "PLAINTEXT:").partition(":")[0]
+        self._settings["listeners"] = f"{name}://{address}"
 
     @property
     def pid(self) -> int:

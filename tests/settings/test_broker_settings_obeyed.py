@@ -13,6 +13,7 @@ import connection_checks
 import following_checks
 import group_checks
 import log_dir_checks
+import login_checks
 import pytest
 import topic_checks
 import transaction_checks
@@ -30,6 +31,7 @@ assert connection_checks
 assert following_checks
 assert group_checks
 assert log_dir_checks
+assert login_checks
 assert topic_checks
 assert transaction_checks
 

@@ -282,7 +282,7 @@ def test_a_paused_broker_can_be_ended(end: str) -> None:
     ("wrong", "said"),
     [
         (lambda it: it.fail("Produces", 6), "write one of AddOffsetsToTxn, "),
-        (lambda it: it.fail("SaslHandshake", 6), "not served"),
+        (lambda it: it.fail("UpdateFeatures", 6), "write one of AddOffsetsToTxn, "),
         (lambda it: it.fail(True, 6), "not served"),
         (lambda it: it.fail(999, 6), "not served"),
         (lambda it: it.fail("Produce", "NO_SUCH_ERROR"), "NOT_LEADER_OR_FOLLOWER"),

@@ -14,7 +14,8 @@
     broker       its parts, built in order; a part gets those before it, never the broker
     placement    who leads each topic: this broker, or a cluster that it follows
     partition    one log and its writes; reads and lookups go to `Partition.log`
-    dispatch     from a frame to its handler and back; `authorisation` says who may
+    dispatch     from a frame to its handler and back
+    authorisation   what each API needs, and who may; `logins` of clients before that
     background_tasks   retention, flushing, checkpoints, index checks
     health       what is wrong with a broker
     service_manager    reports to systemd: started, alive, stopping
@@ -40,13 +41,14 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "authorisation": "NEEDS",
         "background_tasks": "BackgroundTasks",
         "catalogue": "Catalogue",
         "cleaner": "RETRY_MS Cleaner",
         "control": "history",
         "control.table": "ACTION_ROWS QUESTION_ROWS",
         "controller": "Controller",
-        "dispatch": "Apart Dispatcher served",
+        "dispatch": "HANDLERS Apart Dispatcher served",
         "fetch_sessions": "FetchSessions",
         "following.fetching": "Followed LeaderFetcher",
         "coordinators.group_coordinator": "GroupCoordinator",

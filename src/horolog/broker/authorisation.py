@@ -1,20 +1,151 @@
-"""Authorization of requests: called before the handler of each, and before a shortcut answers it.
+"""Authorization of requests: what each needs, and whether a client has the right to it.
 
-There are no ACLs yet: every principal may do everything. Clients that must authenticate first are
-refused until they have.
+`NEEDS` has a row for each API. The rights are those of the metadata log (horolog.rights). A broker
+without an authorizer has none, and every client may do everything.
+
+A handler asks before it looks whether the topic, group or transactional id exists, so that an
+answer tells nothing about hidden ones. Shortcuts ask, too.
 """
 
-from typing import Final, Protocol
+import logging
+from typing import Final, NamedTuple, Protocol
 
+from horolog.broker.audit import RIGHTS, Audit
+from horolog.errors import ErrorCode, RequestRefused, printable
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
-from horolog.wire.acl import AclOperation
+from horolog.rights.entries import CLUSTER_NAME
+from horolog.rights.hosts import host_text
+from horolog.rights.model import Decision, Rights
+from horolog.wire.acl import AclOperation, AclResource
 from horolog.wire.api import ApiKey
-from horolog.wire.config_resources import ResourceType
 
 BEFORE_AUTHENTICATION: Final = frozenset({ApiKey.API_VERSIONS})
 """The requests that a client may send before authentication; SaslHandshake and SaslAuthenticate
 belong here once they are served."""
+
+_MOST_KEPT: Final = 16_384
+
+TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
+    AclResource.TOPIC,
+    AclResource.GROUP,
+    AclResource.CLUSTER,
+    AclResource.TRANSACTIONAL_ID,
+)
+_REFUSALS: Final = {
+    TOPIC: (ErrorCode.topic_authorization_failed, "Topic authorization failed."),
+    GROUP: (ErrorCode.group_authorization_failed, "Group authorization failed."),
+    CLUSTER: (ErrorCode.cluster_authorization_failed, "Cluster authorization failed."),
+    TRANSACTIONAL_ID: (
+        ErrorCode.transactional_id_authorization_failed,
+        "Transactional Id authorization failed.",
+    ),
+}
+_TITLES: Final = {
+    TOPIC: "Topic",
+    GROUP: "Group",
+    CLUSTER: "Cluster",
+    TRANSACTIONAL_ID: "TransactionalId",
+}
+_OF_TOPICS, _OF_GROUPS, _OF_CLUSTER = (
+    tuple(AclOperation[name] for name in names.split())
+    for names in (
+        "READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
+        "READ DELETE DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
+        "CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE",
+    )
+)
+_SUPPORTED: Final = {TOPIC: _OF_TOPICS, GROUP: _OF_GROUPS, CLUSTER: _OF_CLUSTER}
+_ALL_BITS: Final = {kind: sum(1 << it for it in all_) for kind, all_ in _SUPPORTED.items()}
+
+NO_BITS: Final = -(1 << 31)
+"""Authorized operations that were not asked for (KIP-430)."""
+
+
+class Needs(NamedTuple):
+    """Operations that a request needs, by the kind of resource; None: nothing of that kind."""
+
+    topic: AclOperation | None = None
+    """On each topic of the request."""
+    group: AclOperation | None = None
+    transactional_id: AclOperation | None = None
+    cluster: AclOperation | None = None
+    """On the cluster, for the request as a whole."""
+    instead: AclOperation | None = None
+    """On the cluster, which spares that on each topic."""
+
+
+def _needs() -> dict[ApiKey, Needs]:
+    a, op = ApiKey, AclOperation
+    nothing, member = Needs(), Needs(group=op.READ)
+    described, altered = Needs(cluster=op.DESCRIBE), Needs(cluster=op.ALTER)
+    configs_described, configs_altered = (
+        Needs(operation, operation, cluster=operation)
+        for operation in (op.DESCRIBE_CONFIGS, op.ALTER_CONFIGS)
+    )
+    configs_described, configs_altered = (
+        Needs(operation, operation, cluster=operation)
+        for operation in (op.DESCRIBE_CONFIGS, op.ALTER_CONFIGS)
+    )
+    return {
+        a.PRODUCE: Needs(op.WRITE, transactional_id=op.WRITE),
+        a.FETCH: Needs(op.READ),  # a replica's needs CLUSTER_ACTION instead
+        a.LIST_OFFSETS: Needs(op.DESCRIBE),
+        a.METADATA: Needs(op.DESCRIBE),
+        a.OFFSET_COMMIT: Needs(op.READ, op.READ),
+        a.OFFSET_FETCH: Needs(op.DESCRIBE, op.DESCRIBE),
+        a.FIND_COORDINATOR: Needs(group=op.DESCRIBE, transactional_id=op.DESCRIBE),
+        a.JOIN_GROUP: member,
+        a.HEARTBEAT: member,
+        a.LEAVE_GROUP: member,
+        a.SYNC_GROUP: member,
+        a.DESCRIBE_GROUPS: Needs(group=op.DESCRIBE),
+        a.LIST_GROUPS: Needs(group=op.DESCRIBE, instead=op.DESCRIBE),
+        a.SASL_HANDSHAKE: nothing,
+        a.API_VERSIONS: nothing,
+        a.CREATE_TOPICS: Needs(op.CREATE, instead=op.CREATE),
+        a.DELETE_TOPICS: Needs(op.DELETE, instead=op.DELETE),  # and DESCRIBE of each
+        a.DELETE_RECORDS: Needs(op.DELETE),
+        # Without a transactional id IDEMPOTENT_WRITE, or WRITE of any topic.
+        a.INIT_PRODUCER_ID: Needs(transactional_id=op.WRITE, cluster=op.IDEMPOTENT_WRITE),
+        a.OFFSET_FOR_LEADER_EPOCH: Needs(op.DESCRIBE, instead=op.CLUSTER_ACTION),
+        # From version 4 on CLUSTER_ACTION alone.
+        a.ADD_PARTITIONS_TO_TXN: Needs(
+            op.WRITE, transactional_id=op.WRITE, cluster=op.CLUSTER_ACTION
+        ),
+        a.ADD_OFFSETS_TO_TXN: Needs(group=op.READ, transactional_id=op.WRITE),
+        a.END_TXN: Needs(transactional_id=op.WRITE),
+        a.WRITE_TXN_MARKERS: Needs(cluster=op.CLUSTER_ACTION),  # or ALTER
+        a.TXN_OFFSET_COMMIT: Needs(op.READ, op.READ, op.WRITE),
+        a.DESCRIBE_ACLS: described,
+        a.CREATE_ACLS: altered,
+        a.DELETE_ACLS: altered,
+        # Of the resource; brokers, loggers and client metrics are the cluster's.
+        a.DESCRIBE_CONFIGS: configs_described,
+        a.ALTER_CONFIGS: configs_altered,
+        a.INCREMENTAL_ALTER_CONFIGS: configs_altered,
+        a.LIST_CONFIG_RESOURCES: Needs(cluster=op.DESCRIBE_CONFIGS),
+        a.DESCRIBE_LOG_DIRS: described,
+        a.SASL_AUTHENTICATE: nothing,
+        a.CREATE_PARTITIONS: Needs(op.ALTER),
+        a.DELETE_GROUPS: Needs(group=op.DELETE),
+        a.ELECT_LEADERS: altered,
+        a.ALTER_PARTITION_REASSIGNMENTS: altered,
+        a.LIST_PARTITION_REASSIGNMENTS: described,
+        a.OFFSET_DELETE: Needs(op.READ, op.DELETE),
+        a.DESCRIBE_CLIENT_QUOTAS: Needs(cluster=op.DESCRIBE_CONFIGS),
+        a.DESCRIBE_USER_SCRAM_CREDENTIALS: described,
+        a.ALTER_USER_SCRAM_CREDENTIALS: altered,
+        a.DESCRIBE_QUORUM: described,
+        a.DESCRIBE_CLUSTER: nothing,
+        a.DESCRIBE_PRODUCERS: Needs(op.READ),
+        a.DESCRIBE_TRANSACTIONS: Needs(op.DESCRIBE, transactional_id=op.DESCRIBE),
+        a.LIST_TRANSACTIONS: Needs(transactional_id=op.DESCRIBE),
+    }
+
+
+NEEDS: Final = _needs()
+"""What each API needs."""
 
 
 class Authorise(Protocol):
@@ -30,7 +161,7 @@ class Authorise(Protocol):
 
 
 def authorise(peer: Peer, api_key: ApiKey) -> None:
-    """Allow every request of a client with a principal.
+    """Allow requests of a client with a principal; what they need is asked by their handlers.
 
     Raises:
         Hangup: the client must authenticate first.
@@ -39,7 +170,140 @@ def authorise(peer: Peer, api_key: ApiKey) -> None:
         raise Hangup(f"{api_key.title} was sent before authentication")
 
 
-def authorise_operation(
-    peer: Peer, operation: AclOperation, about: ResourceType, name: str
-) -> None:
-    """Allow every operation on a resource to a client whose request is authorised."""
+class Access:
+    """Answers whether clients may do something. For the event loop's thread only."""
+
+    __slots__ = ("_audit", "_decisions", "_generation", "rights")
+
+    def __init__(self, rights: Rights | None) -> None:
+        self.rights = rights
+        """None: every client may do everything, and nothing has to be asked."""
+        self._audit = Audit(RIGHTS)
+        self._generation = -1
+        self._decisions: dict[tuple[object, ...], Decision] = {}
+
+    def allows(
+        self, peer: Peer, api_key: ApiKey, kind: AclResource, name: str, count: int = 1
+    ) -> bool:
+        """Return True if a client may do what its request does with a resource.
+
+        Args:
+            count: how often the request refers to the resource, for the audit.
+        """
+        if self.rights is None:
+            return True
+        needs = NEEDS[api_key]
+        if needs.instead is not None and kind is not CLUSTER:
+            decision = self._decide(peer, needs.instead, CLUSTER, CLUSTER_NAME)
+            if decision.is_allowed:
+                self._note(peer, api_key, needs.instead, CLUSTER, CLUSTER_NAME, 1, decision)
+                return True
+        operation = _operation(needs, kind)
+        assert operation is not None, f"{api_key.title} needs nothing of {kind.name}"
+        return self.allows_operation(peer, api_key, operation, kind, name, count)
+
+    def allows_operation(
+        self,
+        peer: Peer,
+        api_key: ApiKey,
+        operation: AclOperation,
+        kind: AclResource,
+        name: str,
+        count: int = 1,
+    ) -> bool:
+        """Return True if a client may do an operation that depends on more than the API."""
+        if self.rights is None:
+            return True
+        decision = self._decide(peer, operation, kind, name)
+        self._note(peer, api_key, operation, kind, name, count, decision)
+        return decision.is_allowed
+
+    def check(
+        self, peer: Peer, api_key: ApiKey, kind: AclResource, name: str = CLUSTER_NAME
+    ) -> None:
+        """Refuse what a client may not do.
+
+        Raises:
+            RequestRefused: it may not (29, 30, 31 or 53).
+        """
+        if not self.allows(peer, api_key, kind, name):
+            raise refusal(kind)
+
+    def sees(self, peer: Peer, operation: AclOperation, kind: AclResource, name: str) -> bool:
+        """Return True if a list may contain a resource for a client. Nothing is audited."""
+        return self.rights is None or self._decide(peer, operation, kind, name).is_allowed
+
+    def may_be_idempotent(self, peer: Peer) -> bool:
+        """Return True if a client may get a producer id without a transactional id."""
+        api_key, operation = ApiKey.INIT_PRODUCER_ID, AclOperation.IDEMPOTENT_WRITE
+        if self.rights is None or self.sees(peer, operation, CLUSTER, CLUSTER_NAME):
+            return True
+        principal, host = peer.principal or "", host_text(peer.host)
+        if self.rights.allows_any(principal, host, AclOperation.WRITE, TOPIC):
+            return True
+        return self.allows_operation(peer, api_key, operation, CLUSTER, CLUSTER_NAME)
+
+    def bits(self, peer: Peer, kind: AclResource, name: str = CLUSTER_NAME) -> int:
+        """Return the operations that a client may do with a resource: bit n is operation n."""
+        if self.rights is None:
+            return _ALL_BITS[kind]
+        return sum(
+            1 << operation
+            for operation in _SUPPORTED[kind]
+            if self.sees(peer, operation, kind, name)
+        )
+
+    def _note(
+        self,
+        peer: Peer,
+        api_key: ApiKey,
+        operation: AclOperation,
+        kind: AclResource,
+        name: str,
+        count: int,
+        decision: Decision,
+    ) -> None:
+        """Write the line of Kafka's audit: denials at INFO, grants at DEBUG."""
+        level = logging.DEBUG if decision.is_allowed else logging.INFO
+        if not self._audit.is_enabled_for(level):
+            return
+        verdict = "Allowed" if decision.is_allowed else "Denied"
+        line = (
+            f"Principal = {peer.principal} is {verdict} operation = {operation.name} from host = "
+            f"{host_text(peer.host)} on resource = {_TITLES[kind]}:LITERAL:{name} for request = "
+            f"{api_key.title} with resourceRefCount = {count} based on rule {decision}"
+        )
+        self._audit.write(level, printable(line))
+
+    def _decide(
+        self, peer: Peer, operation: AclOperation, kind: AclResource, name: str
+    ) -> Decision:
+        rights = self.rights
+        assert rights is not None
+        if self._generation != rights.generation or len(self._decisions) >= _MOST_KEPT:
+            self._generation = rights.generation
+            self._decisions.clear()
+        key = peer.principal, peer.host, operation, kind, name
+        decision = self._decisions.get(key)
+        if decision is None:
+            principal, host = peer.principal or "", host_text(peer.host)
+            decision = rights.decide(principal, host, operation, kind, name)
+            self._decisions[key] = decision
+        return decision
+
+
+def refusal(kind: AclResource) -> RequestRefused:
+    """Return the error for a client that may not do something with a resource."""
+    return RequestRefused(*_REFUSALS[kind])
+
+
+def _operation(needs: Needs, kind: AclResource) -> AclOperation | None:
+    match kind:
+        case AclResource.TOPIC:
+            return needs.topic
+        case AclResource.GROUP:
+            return needs.group
+        case AclResource.TRANSACTIONAL_ID:
+            return needs.transactional_id
+        case _:
+            return needs.cluster

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from horolog.broker.append_warnings import LOOK_INTERVAL_MS, AppendWarnings
+from horolog.broker.authorisation import Access
 from horolog.broker.background_tasks import BackgroundTasks, PeriodicTask
 from horolog.broker.catalogue import Catalogue
 from horolog.broker.cleaner import Cleaner
@@ -53,6 +54,7 @@ from horolog.groups.values import GroupLimits
 from horolog.metadata.topics import TopicRegistry, unknown_topic
 from horolog.network.reply import FileSlots
 from horolog.record.compression import Codec
+from horolog.rights.model import Rights
 from horolog.storage.log_dir.log_dir import OpeningProgress
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -115,10 +117,22 @@ class BrokerParts:
         self.kept_commits = KeptMemory()
         self.group_lags = GroupLags(self.partitions, self.groups.offsets, clock)
         self.placement = Placement(config.node_id, self.metadata, store, opened.stored)
+        entries = Rights(
+            config.super_users,
+            allow_without_entries=config.allow_everyone_if_no_acl_found,
+        )
+        for entry_id, entry in opened.stored.entries.items():
+            entries.add(entry_id, entry)
+        self.access = Access(entries if config.authorizer_class_name else None)
+        self.credentials = dict(opened.stored.credentials)
+        """What is kept of passwords, by user and number of the mechanism."""
+        self.login_secret = opened.login_secret
         catalogue = self.catalogue = Catalogue(
             live, clock, self.topics, self.partitions, self.placement
         )
-        self.controller = Controller(catalogue, self.groups, self.metadata, store)
+        self.controller = Controller(
+            catalogue, self.groups, self.metadata, store, entries, self.credentials
+        )
         self.offsets_topic, self.transactions_topic = (
             StateTopic(name, self.controller.ensure_internal, catalogue, readers)
             for name in (CONSUMER_OFFSETS, TRANSACTION_STATE)
@@ -275,6 +289,11 @@ class BrokerParts:
     def transaction_version(self) -> int:
         """Finalised level of the feature `transaction.version`."""
         return self._store.transaction_version
+
+    @property
+    def metadata_version(self) -> int:
+        """Finalised level of the feature `metadata.version`."""
+        return self._store.metadata_version
 
     def endpoint(self, listener: Endpoint) -> Endpoint:
         """Return the advertised endpoint of a listener."""

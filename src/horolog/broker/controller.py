@@ -7,7 +7,7 @@ One change at a time. The next start completes a change that a kill interrupted
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,7 +23,7 @@ from horolog.config import (
     alter_topic,
     check_topic,
 )
-from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.errors import ErrorCode, RequestRefused, StorageFailed, printable
 from horolog.metadata.reconcile import stored_count
 from horolog.metadata.rows import AS_FOUND, FollowedRow, TopicRow
 from horolog.metadata.store import MetadataStore
@@ -34,6 +34,9 @@ from horolog.metadata.topics import (
     check_partition_increase,
     partitions_of_new_topic,
 )
+from horolog.rights.entries import Entry
+from horolog.rights.model import Rights
+from horolog.security.scram import Credential
 from horolog.storage.log_dir.log_dir import LogDir
 from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_INTERNAL
 
@@ -49,11 +52,15 @@ class Controller:
         groups: GroupCoordinator,
         metadata: MetadataThread,
         store: MetadataStore,
+        entries: Rights,
+        credentials: dict[tuple[str, int], Credential],
     ) -> None:
         self._live, _, self._topics, self._partitions, self._placement = catalogue
         self._groups = groups
         self._metadata = metadata
         self._store = store
+        self._entries = entries
+        self._credentials = credentials
         self._lock = asyncio.Lock()
 
     # --- topics -----------------------------------------------------------------------
@@ -137,6 +144,63 @@ class Controller:
             raise
         self._topics.put(topic)
         self._warn_of_deprecated(topic.name, topic.overrides)
+
+    # --- rights -----------------------------------------------------------------------
+
+    async def create_entries(self, entries: Iterable[Entry]) -> None:
+        """Add access control entries; those that are there already are left out.
+
+        Raises:
+            RequestRefused: another product owns the directory.
+            StorageFailed: a write failed; nothing has changed.
+        """
+        async with self._lock:
+            added = {uuid.uuid4(): entry for entry in entries if entry not in self._entries}
+            if added:
+                await self._metadata.run(self._store.change_entries, added, ())
+                for entry_id, entry in added.items():
+                    self._entries.add(entry_id, entry)
+                    _LOG.info("created %s", printable(str(entry)))
+
+    async def delete_entries(self, entry_ids: Iterable[uuid.UUID]) -> set[uuid.UUID]:
+        """Remove access control entries; return the ids of those that were there.
+
+        Raises:
+            RequestRefused: another product owns the directory.
+            StorageFailed: a write failed; nothing has changed.
+        """
+        async with self._lock:
+            removed = {entry_id: self._entries.get(entry_id) for entry_id in entry_ids}
+            present = {entry_id: entry for entry_id, entry in removed.items() if entry is not None}
+            if present:
+                await self._metadata.run(self._store.change_entries, {}, present.keys())
+                for entry_id, entry in present.items():
+                    self._entries.remove(entry_id)
+                    _LOG.info("deleted %s", printable(str(entry)))
+            return set(present)
+
+    async def change_credentials(
+        self,
+        changed: Mapping[tuple[str, int], Credential],
+        removed: Iterable[tuple[str, int]],
+    ) -> set[tuple[str, int]]:
+        """Set and remove what is kept of passwords; return those removed that were there.
+
+        Raises:
+            RequestRefused: another product owns the directory, or its metadata has no users.
+            StorageFailed: a write failed; nothing has changed.
+        """
+        async with self._lock:
+            present = {key for key in removed if key in self._credentials}
+            if changed or present:
+                await self._metadata.run(self._store.change_credentials, changed, present)
+            for name, number in (*changed, *present):
+                what = "set" if (name, number) in changed else "removed"
+                _LOG.info("%s the password of user %s (%d)", what, printable(name), number)
+            for key in present:
+                del self._credentials[key]
+            self._credentials |= changed
+            return present
 
     async def delete_topic(self, topic: Topic) -> None:
         """Delete a topic; its files are removed after `file.delete.delay.ms`."""

@@ -14,13 +14,13 @@ from typing import Any, Final, TypedDict, Unpack
 
 from horolog.clock import Duration, duration_ms
 from horolog.errors import ErrorCode
-from horolog.wire.api import CLIENT_ONLY, SUPPORTED, ApiKey
+from horolog.wire.api import SUPPORTED, ApiKey
 from horolog.wire.error_responses import names_partitions, names_topics
 
 MOST_FAULTS: Final = 1000
 MOST_DELAY_MS: Final = 3_600_000
 
-_SERVED: Final = tuple(SUPPORTED.keys() - CLIENT_ONLY)
+_SERVED: Final = tuple(SUPPORTED)
 
 
 @dataclass(slots=True)

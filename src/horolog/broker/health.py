@@ -19,7 +19,7 @@ disk-nearly-full   `value` bytes are left for the log directory
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from typing import Final
@@ -41,15 +41,25 @@ _MOST_NAMES: Final = 5  # of topics in an error
 _LONGEST: Final = 500  # characters of an error
 
 
-async def wrong_with(broker: BrokerParts) -> list[Wrong]:
-    """List everything that is wrong, in the order of the kinds above."""
+def _everything(_: str) -> bool:
+    return True
+
+
+async def wrong_with(broker: BrokerParts, sees: Callable[[str], bool] = _everything) -> list[Wrong]:
+    """List everything that is wrong, in the order of the kinds above.
+
+    Args:
+        sees: whether a topic may be in the list.
+    """
     turns, wrong = TimeSlice(), []
     refusal = broker.partitions.refusal
     if refusal is not None:
         wrong.append(Wrong("lost", str(broker.log_dir_path), None, refusal[:_LONGEST]))
-    wrong += _lost_metadata(broker)
+    wrong += _lost_metadata(broker, sees)
     served = []
     for topic in broker.topics:
+        if not sees(topic.name):
+            continue
         for index in topic.partitions:
             await turns.pause()
             partition = broker.partitions.find(topic.name, index)
@@ -63,10 +73,12 @@ async def wrong_with(broker: BrokerParts) -> list[Wrong]:
 
     wrong += _clock_ahead(broker, served)
     for left_out, why in broker.cleaner.uncleanable():
+        if not sees(left_out.topic):
+            continue
         wrong.append(
             Wrong("uncleanable", left_out.name, None, f"it is not compacted: {why}"[:_LONGEST])
         )
-    wrong += await _not_followed(broker)
+    wrong += await _not_followed(broker, sees)
 
     def of_files() -> list[Wrong]:
         return [*_wrong_with_disk(broker), *chain.from_iterable(map(_set_aside, served))]
@@ -91,9 +103,9 @@ KINDS: Final = (
 """Kinds of problems, the worst first."""
 
 
-def _lost_metadata(broker: BrokerParts) -> Iterator[Wrong]:
+def _lost_metadata(broker: BrokerParts, sees: Callable[[str], bool]) -> Iterator[Wrong]:
     """Report topics that are served without their settings, or that all metadata is gone."""
-    salvaged = sorted(topic.name for topic in broker.topics if topic.salvaged)
+    salvaged = sorted(it.name for it in broker.topics if it.salvaged and sees(it.name))
     if salvaged:
         more = f" and {len(salvaged) - _MOST_NAMES} more" if len(salvaged) > _MOST_NAMES else ""
         text = (
@@ -133,13 +145,15 @@ def _wrong_with_disk(broker: BrokerParts) -> Iterator[Wrong]:
         yield Wrong("disk-nearly-full", str(broker.log_dir_path), free, text)
 
 
-async def _not_followed(broker: BrokerParts) -> list[Wrong]:
+async def _not_followed(broker: BrokerParts, sees: Callable[[str], bool]) -> list[Wrong]:
     """List problems with the followed cluster; only the source if it cannot be asked."""
     source, wrong = broker.shadow.source(), []
     error = source.error
     if error is not None:
         wrong.append(Wrong("not-followed", source.servers, None, error[:_LONGEST]))
     async for entry in broker.shadow.entries():
+        if not sees(entry.topic):
+            continue
         name = entry.topic if entry.partition is None else f"{entry.topic}-{entry.partition}"
         text = entry.text[:_LONGEST]
         if entry.gaps:

@@ -72,6 +72,8 @@ class OpenedStorage:
     """State of an Apache Kafka that had this directory."""
     made_here: Mapping[str, list[str]]
     """Names of topics and broker settings that such a Kafka does not know."""
+    login_secret: bytes = b""
+    """Secret for salts of users that are not there; empty if no listener needs it."""
 
     def close(self) -> None:
         """Close everything without a clean shutdown."""
@@ -111,6 +113,8 @@ def open_storage(
             first_producer_id=FIRST_PRODUCER_ID,
             take_over=config.horolog_take_over,
             open_to_all=config.horolog_open_listeners == "*",
+            obeys_entries=bool(config.authorizer_class_name),
+            asks_logins=all(endpoint.name in config.logins for endpoint in config.listeners),
             state_dir=Path(config.horolog_state_dir) if config.horolog_state_dir else None,
         )
         undo.callback(store.close)
@@ -186,6 +190,9 @@ class _Opening:
                 self.store.put_source(followed)
             self._carry_out(log_dir)
             topics = tuple(self._topics())
+            secret = b""
+            if any(login.has_scram for login in self.config.logins.values()):
+                secret = self.store.login_secret()
         except BaseException:
             log_dir.close(clean=False)
             raise
@@ -198,6 +205,7 @@ class _Opening:
             topics,
             self.left_behind,
             self._made_here(),
+            secret,
         )
 
     def _log_unclean_stop(self, log_dir: LogDir) -> None:

@@ -27,6 +27,7 @@ from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Dispatcher
 from horolog.broker.faults import Faults
 from horolog.broker.faulty_dispatch import FaultyDispatch
+from horolog.broker.logins import LoginDispatch
 from horolog.broker.open_files import raise_limit
 from horolog.broker.scheduling.garbage import FullCollections
 from horolog.broker.service_manager import ServiceManager
@@ -34,6 +35,7 @@ from horolog.clock import Clock
 from horolog.config import Endpoint, Settings, host_port
 from horolog.network.budget import ByteBudget
 from horolog.network.connection import ServerConnection
+from horolog.network.dispatching import Dispatch
 from horolog.network.request_times import RequestTimes
 from horolog.network.server import Server
 from horolog.storage.log_dir.log_dir import OpeningProgress
@@ -130,9 +132,12 @@ class Service:
         broker.faults = faults
         faulty = None if faults is None else FaultyDispatch(dispatcher, broker, faults)
         times = None if broker.config.horolog_metrics_port is None else RequestTimes()
+        dispatch: Dispatch = dispatcher if faulty is None else faulty
+        if broker.config.logins:
+            dispatch = LoginDispatch(dispatcher, dispatch, broker)
         server = Server(
             lambda: broker.config,
-            dispatcher if faulty is None else faulty,
+            dispatch,
             broker.readers,
             file_slots=broker.slices_to_send,
             most_connections=broker.open_files.connections,

@@ -138,7 +138,6 @@ __getattr__, __dir__ = lazy_names(
         "records": "Produced",
         "rows_digest": "RowsDigest",
         "security": "AuthenticationFailed NoToken Security",
-        "security.jaas": "parse_jaas",
         "security.sasl": "scram",
         "security.stores": "identity_of",
         "security.tls": "Tls",

@@ -11,6 +11,7 @@ from horolog.client.config import ClientConfig
 from horolog.client.groups import Groups
 from horolog.client.offsets import Offsets
 from horolog.client.records import Records
+from horolog.client.rights import AccessEntries, ScramUsers
 from horolog.client.security import PLAINTEXT, Security
 from horolog.client.topics import Topics
 from horolog.client.transactions import Transactions
@@ -30,8 +31,8 @@ class Client(Closeable):
     included. A pickled client is its configuration: the copy opens its own connections.
 
     A client holds parts, which share its connections: `topics`, `groups`, `offsets`, `records`,
-    `appends`, `transactions`, and `ask` for questions that only horolog's brokers answer. The calls
-    that scripts need most are also methods of the client.
+    `appends`, `transactions`, `acls`, `users`, and `ask` for questions that only horolog's brokers
+    answer. The calls that scripts need most are also methods of the client.
     """
 
     def __init__(
@@ -74,6 +75,8 @@ class Client(Closeable):
         self.records = Records(brokers)
         self.appends = Appends(brokers)
         self.transactions = Transactions(brokers)
+        self.acls = AccessEntries(brokers)
+        self.users = ScramUsers(brokers)
 
         self.metadata = self.topics.metadata
         self.create_topics = self.topics.create

@@ -7,7 +7,7 @@ topic, broker   effective settings as typed values: `TopicConfig`, `BrokerConfig
 describe    settings as DescribeConfigs returns them
 alter       changes while the broker runs
 properties  the format of `server.properties`
-listeners   the broker's endpoints
+listeners   the broker's endpoints; `logins` of their clients
 releases    releases of Apache Kafka that settings name
 """
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         describe_topic,
     )
     from horolog.config.listeners import Endpoint, host_port
+    from horolog.config.logins import Login
     from horolog.config.properties import parse_properties
     from horolog.config.setting import Setting, Status, UpdateMode
     from horolog.config.settings import Settings, SettingSource
@@ -44,6 +45,7 @@ __all__ = [
     "BrokerConfig",
     "DescribedSetting",
     "Endpoint",
+    "Login",
     "Operation",
     "Setting",
     "SettingChange",
@@ -73,6 +75,7 @@ __getattr__, __dir__ = lazy_names(
         "broker": "BrokerConfig",
         "describe": "DescribedSetting Synonym describe_broker describe_cluster describe_topic",
         "listeners": "Endpoint host_port",
+        "logins": "Login",
         "properties": "parse_properties",
         "setting": "Setting Status UpdateMode",
         "settings": "Settings SettingSource",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from horolog.config.listeners import Endpoint
+from horolog.config.logins import Login
 
 INT_MAX = (1 << 31) - 1
 
@@ -46,6 +47,18 @@ class BrokerConfig:
     replica_fetch_response_max_bytes: int = 10 << 20
     replica_fetch_wait_max_ms: int = 500
     replica_socket_timeout_ms: int = 30_000
+
+    # Logins.
+    logins: Mapping[str, Login] = field(default_factory=dict)
+    connection_failed_authentication_delay_ms: int = 100
+    sasl_server_max_receive_size: int = 524_288
+    horolog_login_timeout_ms: int = 10_000
+    horolog_connections_without_login: int = 1_000
+
+    # Rights.
+    authorizer_class_name: str = ""
+    super_users: frozenset[str] = frozenset()
+    allow_everyone_if_no_acl_found: bool = False
 
     # Topics.
     auto_create_topics_enable: bool = True

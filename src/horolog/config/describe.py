@@ -51,7 +51,7 @@ def describe_topic(
         difference = settings.bound_from_difference(setting, overrides)
         if difference:
             given.insert(0, difference)
-        if given or not (setting.internal or setting.gone):
+        if given or not setting.is_unlisted:
             entries.append(_entry(setting, given, _topic_defaults(setting), read_only=False))
     return entries
 
@@ -63,7 +63,7 @@ def describe_broker(
     settings, entries = _as_kafka_stores(settings), []
     for setting in _asked_for(broker_settings(), names):
         given = list(settings.given_for_broker(setting))
-        if given or not (setting.internal or setting.gone):
+        if given or not setting.is_unlisted:
             read_only = setting.update is UpdateMode.READ_ONLY
             defaults = _broker_defaults(setting)
             entries.append(_entry(setting, given, defaults, read_only=read_only))

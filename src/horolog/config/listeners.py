@@ -82,7 +82,7 @@ def resolve_listeners(
     if not served:
         raise ValueError("listeners names no listener for clients; add one: PLAINTEXT://HOST:PORT")
     for endpoint in served:
-        _require_plaintext(endpoint, protocols)
+        _require_served(endpoint, protocols)
     _require_distinct(served)
     announced = _serving(advertised, "advertised.listeners", skipped)
     _require_usable(announced, {endpoint.name for endpoint in served})
@@ -98,17 +98,17 @@ def _serving(texts: Iterable[str], setting: str, skipped: Collection[str]) -> tu
     return tuple(endpoint for endpoint in endpoints if endpoint.name not in skipped)
 
 
-def _require_plaintext(endpoint: Endpoint, protocols: Mapping[str, str]) -> None:
+def _require_served(endpoint: Endpoint, protocols: Mapping[str, str]) -> None:
     protocol = protocols.get(endpoint.name, endpoint.name)
     if protocol not in _PROTOCOLS:
         raise ValueError(
             f"listeners={endpoint}: no protocol is given for the name {endpoint.name}; "
             f"add it to listener.security.protocol.map as {endpoint.name}:PLAINTEXT"
         )
-    if protocol != "PLAINTEXT":
+    if protocol.endswith("SSL"):
         raise ValueError(
-            f"listeners={endpoint} uses {protocol}, but this broker supports PLAINTEXT only: "
-            "TLS and SASL are not implemented yet"
+            f"listeners={endpoint} uses {protocol}, but this broker supports PLAINTEXT and "
+            "SASL_PLAINTEXT only: TLS is not implemented yet"
         )
 
 

@@ -40,6 +40,8 @@ class Setting:
         aliases: Older names of the same setting, weaker than its own.
         internal: Kafka has it for its tests and never lists it.
         gone: Kafka 4 removed it; it is listed only where it is set.
+        of_plugin: A class that Kafka loads has it; it is listed only where it is set, without its
+            value.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Setting:
     aliases: tuple[str, ...] = ()
     internal: bool = False
     gone: bool = False
+    of_plugin: bool = False
     default_value: Value | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,7 +66,12 @@ class Setting:
     @property
     def sensitive(self) -> bool:
         """True if the value is never shown."""
-        return self.kind is SettingKind.PASSWORD
+        return self.of_plugin or self.kind is SettingKind.PASSWORD
+
+    @property
+    def is_unlisted(self) -> bool:
+        """True if it is listed only where it is set."""
+        return self.internal or self.gone or self.of_plugin
 
     @property
     def allowed(self) -> str:
@@ -93,4 +101,4 @@ class Setting:
         )
 
     def _shown(self, text: str) -> str:
-        return "[hidden]" if self.sensitive else text
+        return "[hidden]" if self.kind is SettingKind.PASSWORD else text

@@ -19,6 +19,14 @@ from typing import Any, NamedTuple
 
 from horolog.config.broker import BrokerConfig
 from horolog.config.listeners import parse_protocols, resolve_listeners
+from horolog.config.logins import (
+    JAAS,
+    MECHANISMS,
+    SERVED_MECHANISMS,
+    Login,
+    of_listener,
+    parse_login,
+)
 from horolog.config.releases import IGNORED_SINCE, ZSTD_SINCE, record_format_of, release_of
 from horolog.config.setting import Setting
 from horolog.config.tables import broker_setting, broker_settings, topic_setting, topic_settings
@@ -58,9 +66,12 @@ class Given(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Settings:
-    """Settings of a broker: static, dynamic for the cluster, and dynamic for this broker."""
+    """Settings of a broker: static, dynamic for the cluster, and dynamic for this broker.
+
+    They may be passwords, so the `repr` has none of them.
+    """
 
     static: Mapping[str, str] = field(default_factory=dict)
     dynamic_default: Mapping[str, str] = field(default_factory=dict)
@@ -241,18 +252,26 @@ class Settings:
             "advertised_listeners",
             "log_dir",
             "max_connections_per_ip_overrides",
+            "super_users",
+            "logins",
         }
         values = {
             name: self._broker_value(name.replace("_", "."))
             for name in BrokerConfig.__dataclass_fields__
             if name not in special
         }
+        protocols = parse_protocols(self._broker_value("listener.security.protocol.map"))
         values["listeners"], values["advertised_listeners"] = resolve_listeners(
             self._broker_value("listeners"),
             self._broker_value("advertised.listeners") or (),
-            parse_protocols(self._broker_value("listener.security.protocol.map")),
+            protocols,
             self._broker_value("controller.listener.names") or (),
         )
+        values["logins"] = {
+            endpoint.name: self._login(endpoint.name)
+            for endpoint in values["listeners"]
+            if protocols.get(endpoint.name, endpoint.name).startswith("SASL_")
+        }
         share = values["log_cleaner_dedupe_buffer_size"] // max(1, values["log_cleaner_threads"])
         if share < _LEAST_KEY_MAP_BYTES:
             raise ValueError(
@@ -265,10 +284,27 @@ class Settings:
                 f"log.cleaner.max.compaction.lag.ms ({longest_ms})"
             )
         values["log_dir"] = self._log_dir()
+        values["super_users"] = _super_users(self._broker_value("super.users"))
         values["max_connections_per_ip_overrides"] = _connection_limits(
             self._broker_value("max.connections.per.ip.overrides") or ""
         )
         return BrokerConfig(**values)
+
+    def _login(self, listener: str) -> Login:
+        """Return how clients log in on a listener."""
+        given = dict(self._given())  # the strongest layer is the last
+        mechanisms = given.get(of_listener(listener, MECHANISMS))
+        enabled = (
+            self._broker_value(MECHANISMS)
+            if mechanisms is None
+            else tuple(part.strip() for part in mechanisms.split(",") if part.strip())
+        )
+        modules = {
+            mechanism: text
+            for mechanism in SERVED_MECHANISMS
+            if (text := given.get(of_listener(listener, JAAS, mechanism))) is not None
+        }
+        return parse_login(listener, enabled, modules)
 
     def _log_dir(self) -> str:
         directories = self._broker_value("log.dirs") or self._broker_value("log.dir")
@@ -308,6 +344,18 @@ def _typed(field_name: str, value: Any) -> Any:
             TimestampType.LOG_APPEND_TIME if value == "LogAppendTime" else TimestampType.CREATE_TIME
         )
     return frozenset(value) if field_name == "cleanup_policy" else value
+
+
+def _super_users(text: str) -> frozenset[str]:
+    """Return principals that semicolons part: names of certificates have commas."""
+    users = frozenset(filter(None, (part.strip() for part in text.split(";"))))
+    for user in users:
+        if ":" not in user:
+            raise ValueError(
+                f"super.users={text}: {user} is no principal; write User:{user}, and a semicolon "
+                "between several"
+            )
+    return users
 
 
 def _connection_limits(text: str) -> dict[str, int]:

@@ -4,8 +4,10 @@ Loaded on first use, so that importing `horolog.config` stays cheap.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 from horolog.config.rules import rule_of
 from horolog.config.setting import Setting, Status, UpdateMode
@@ -41,10 +43,24 @@ def topic_setting(name: str) -> Setting:
 def broker_setting(name: str) -> Setting:
     """Return the broker setting with this name or alias; `ValueError` if it does not exist."""
     if name.startswith("listener.name."):
-        raise ValueError(
-            f"Unknown broker config name: {name}. Settings per listener are not supported"
-        )
+        return _of_listener(name)
     return _find(name, broker_settings(), "broker")
+
+
+_OF_LISTENERS: Final = ("sasl.enabled.mechanisms", "sasl.jaas.config")
+"""Settings that a listener can have of its own."""
+
+
+def _of_listener(name: str) -> Setting:
+    """Return the setting of one listener. Kafka's table lacks it: its value is never shown."""
+    for key in _OF_LISTENERS:
+        if name.endswith(f".{key}"):
+            base = broker_settings()[key]
+            return replace(base, name=name, of_plugin=True, status=Status.OBEYED)
+    raise ValueError(
+        f"Unknown broker config name: {name}. A listener can have {' and '.join(_OF_LISTENERS)} of "
+        "its own"
+    )
 
 
 def _find(name: str, table: Mapping[str, Setting], scope: str) -> Setting:
@@ -97,4 +113,5 @@ def _read_row(line: str, status: Status, why: str, *, of_topics: bool) -> Settin
         aliases=_ALIASES.get(name, ()),
         internal=mark == "internal",
         gone=mark == "gone",
+        of_plugin=mark == "plugin",
     )

@@ -5,7 +5,6 @@ no settings here, but `cleaner-offset-checkpoint` lists the compacted partitions
 """
 
 import logging
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -22,11 +21,6 @@ from horolog.storage.directory.checkpoints import read_offsets
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
-_COUNTED = {
-    metadata.ScramCredential: "SCRAM credential",
-    metadata.ClientQuota: "client quota",
-    metadata.AccessControlEntry: "access control entry",
-}
 _RESOURCES = {4: "broker", 16: "client metrics subscription", 32: "group"}
 
 _logger = logging.getLogger(__name__)
@@ -66,9 +60,14 @@ def read_cluster_metadata(files: Files, log_dir: Path, *, is_own: bool) -> Adopt
     for topic in _cleaned(files, log_dir):
         topics.setdefault(topic, {}).setdefault("cleanup.policy", "compact")
     ids = {name: topic.topic_id for name, topic in image.topics.items()}
-    kinds = (_COUNTED.get(type(record)) for record in image.others.values())
+    quotas = sum(isinstance(record, metadata.ClientQuota) for record in image.others.values())
+    counted = {"client quota": quotas} if quotas else {}
+    if image.credentials:
+        counted["SCRAM credential"] = len(image.credentials)
+    if image.entries:
+        counted["access control entry"] = len(image.entries)
     nodes = frozenset() if is_own else _nodes(files, log_dir, replay)
-    return AdoptedMetadata(topics, ids, others, Counter(filter(None, kinds)), nodes)
+    return AdoptedMetadata(topics, ids, others, counted, nodes)
 
 
 def _nodes(files: Files, log_dir: Path, replay: MetadataReplay) -> frozenset[int]:

@@ -86,6 +86,17 @@ class KafkaForm:
             raise NotRegular(f"{self.directory} is not a directory")
         return True
 
+    def hide(self) -> None:
+        """Let nobody but the owner read the files, also those that are made later.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        self._files.mode = 0o600
+        if self._exists():
+            for name in self._files.names_in(self.directory):
+                self._files.hide(f"{self.directory}/{name}")
+
     # Reading.
 
     def replay(self) -> MetadataReplay:

@@ -1,9 +1,9 @@
 """State of the cluster after some metadata records: topics, settings, features and brokers.
 
 No I/O. An image is made from the records of a snapshot and of the log behind it, and gives the
-records of the next snapshot, in the order of Kafka's own. What horolog has no use for (access
-control entries, credentials, quotas, tokens, records of unknown types) is kept as it is, so that a
-snapshot loses nothing of a Kafka's.
+records of the next snapshot, in the order of Kafka's own. What horolog has no use for (quotas,
+tokens, records of unknown types) is kept as it is, so that a snapshot loses nothing of a
+Kafka's.
 
 Not for several threads at a time while records are applied.
 """
@@ -49,6 +49,10 @@ class Image:
         self.controllers: dict[int, metadata.RegisterController] = {}
         self.producer_ids: metadata.ProducerIdsRecord | None = None
         """Last reserved block."""
+        self.entries: dict[UUID, metadata.AccessControlEntry] = {}
+        """Access control entries by id."""
+        self.credentials: dict[tuple[str, int], metadata.ScramCredential] = {}
+        """What is kept of passwords, by user and mechanism."""
         self.others: dict[tuple[object, ...], Record] = {}
         """Records that are only kept, by the key that a later record shares to replace or remove
         them."""
@@ -68,10 +72,10 @@ class Image:
             metadata.RegisterController: self._controller,
             metadata.UnregisterController: self._unregister_controller,
             metadata.ProducerIdsRecord: self._producer_ids,
-            metadata.AccessControlEntry: self._keep,
-            metadata.RemoveAccessControlEntry: self._forget,
-            metadata.ScramCredential: self._keep,
-            metadata.RemoveScramCredential: self._forget,
+            metadata.AccessControlEntry: self._entry,
+            metadata.RemoveAccessControlEntry: self._remove_entry,
+            metadata.ScramCredential: self._credential,
+            metadata.RemoveScramCredential: self._remove_credential,
             metadata.DelegationToken: self._keep,
             metadata.RemoveDelegationToken: self._forget,
             metadata.ClientQuota: self._quota,
@@ -153,6 +157,8 @@ class Image:
                 yield metadata.Config(kind, resource, name, value)
         if self.producer_ids is not None:
             yield self.producer_ids
+        yield from self.credentials.values()
+        yield from self.entries.values()
         yield from self.others.values()
 
     # Topics.
@@ -255,6 +261,20 @@ class Image:
     def _producer_ids(self, record: metadata.ProducerIdsRecord) -> None:
         self.producer_ids = record
 
+    # Security.
+
+    def _entry(self, record: metadata.AccessControlEntry) -> None:
+        self.entries[record.entry_id] = record
+
+    def _remove_entry(self, record: metadata.RemoveAccessControlEntry) -> None:
+        self.entries.pop(record.entry_id, None)
+
+    def _credential(self, record: metadata.ScramCredential) -> None:
+        self.credentials[record.name, record.mechanism] = record
+
+    def _remove_credential(self, record: metadata.RemoveScramCredential) -> None:
+        self.credentials.pop((record.name, record.mechanism), None)
+
     # What is only kept.
 
     def _keep(self, record: Record) -> None:
@@ -298,10 +318,6 @@ def changed(
 def _identity(record: Record) -> tuple[object, ...]:
     """Return the key that a record shares with later ones that replace or remove it."""
     match record:
-        case metadata.AccessControlEntry() | metadata.RemoveAccessControlEntry():
-            return metadata.AccessControlEntry, record.entry_id
-        case metadata.ScramCredential() | metadata.RemoveScramCredential():
-            return metadata.ScramCredential, record.name, record.mechanism
         case metadata.DelegationToken() | metadata.RemoveDelegationToken():
             return metadata.DelegationToken, record.token_id
         case metadata.ClientQuota():

@@ -214,6 +214,14 @@ class MetadataLog:
         finally:
             replay.next_offset = self._form.next_offset
 
+    def hide(self) -> None:
+        """Let nobody but their owner read the files: they have what is kept of passwords.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        self._form.hide()
+
     def close(self) -> None:
         """Flush and close the files.
 

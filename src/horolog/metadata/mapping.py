@@ -27,7 +27,9 @@ from horolog.metadata.rows import (
     TopicRow,
     promoted_once,
 )
+from horolog.rights.entries import Entry
 from horolog.schemas.metadata import Config, PartitionRecord, Record, RemoveTopic, TopicRecord
+from horolog.security.scram import Credential
 from horolog.storage import names
 
 _MOST_RESERVED: Final = 100
@@ -295,7 +297,19 @@ def stored(image: Image) -> Stored:
         source=state.source_in(shared),
         followed=tuple(state.followed_in(shared)),
         is_salvaged=state.SALVAGED in shared,
+        entries=entries_in(image),
+        credentials=credentials_in(image),
     )
+
+
+def credentials_in(image: Image) -> dict[tuple[str, int], Credential]:
+    """Return what an image has of passwords, by user and number of the mechanism."""
+    return {key: Credential(*record[2:]) for key, record in image.credentials.items()}
+
+
+def entries_in(image: Image) -> dict[UUID, Entry]:
+    """Return the access control entries of an image by id."""
+    return {entry_id: Entry(*record[1:]) for entry_id, record in image.entries.items()}
 
 
 def _topics(image: Image, shared: Mapping[str, str]) -> Iterator[tuple[TopicRow, dict[str, str]]]:

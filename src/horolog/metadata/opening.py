@@ -42,8 +42,6 @@ from horolog.storage.names import TopicPartition
 
 _MOST_READS: Final = 3
 _SECURES: Final[Mapping[type[Record], str]] = {
-    metadata.AccessControlEntry: "access control entries",
-    metadata.ScramCredential: "SCRAM credentials",
     metadata.DelegationToken: "delegation tokens",
 }
 
@@ -59,6 +57,8 @@ def open_store(
     first_producer_id: int = 0,
     take_over: bool = False,
     open_to_all: bool = False,
+    obeys_entries: bool = False,
+    asks_logins: bool = False,
     state_dir: Path | None = None,
 ) -> MetadataStore:
     """Open the store of a directory; nothing is written before the first change.
@@ -69,6 +69,8 @@ def open_store(
         take_over: continue as the Kafka node whose directory it is. Without effect on a directory
             that is horolog's.
         open_to_all: whether clients may do everything that their Kafka restricted.
+        obeys_entries: whether the broker obeys access control entries.
+        asks_logins: whether every listener asks for a login.
         state_dir: has horolog's own state, where another product owns the log directory; None:
             the one beside it.
 
@@ -83,8 +85,15 @@ def open_store(
         raise Misconfigured(
             f"{log_dir} is the state directory of a log directory: serve that one instead"
         )
-    _check_secured(log_dir, log.image, open_to_all=open_to_all)
+    _check_secured(
+        log_dir,
+        log.image,
+        open_to_all=open_to_all,
+        obeys_entries=obeys_entries,
+        asks_logins=asks_logins,
+    )
     owns, carried, present = is_own(signs), None, frozenset[str]()
+    entries, credentials = mapping.entries_in(log.image), mapping.credentials_in(log.image)
     images, state_dir = [log.image], state_dir or state_dir_beside(log_dir)
     if not owns:
         beside = MetadataLog.open(
@@ -122,6 +131,8 @@ def open_store(
         remembered=_remembered(images, signs, node_id),
         is_lost=is_lost,
         succeeds_another=owns and was_led_by_another(log.image, node_id),
+        entries=None if owns else entries,
+        credentials=None if owns else credentials,
     )
 
 
@@ -148,13 +159,19 @@ def _make_state_dir(state_dir: Path, log_dir: Path) -> None:
         )
 
 
-def _check_secured(log_dir: Path, image: Image, *, open_to_all: bool) -> None:
+def _check_secured(
+    log_dir: Path, image: Image, *, open_to_all: bool, obeys_entries: bool, asks_logins: bool
+) -> None:
     """Refuse to open a secured directory to all clients, unless the operator allows it.
 
     Raises:
         Misconfigured: it is secured, and not to be open.
     """
     kinds = Counter(filter(None, (_SECURES.get(type(other)) for other in image.others.values())))
+    if image.credentials and not asks_logins:
+        kinds["SCRAM credentials"] = len(image.credentials)
+    if image.entries and not obeys_entries:
+        kinds["access control entries"] = len(image.entries)
     if not kinds:
         return
     counted = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items()))

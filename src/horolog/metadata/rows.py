@@ -6,6 +6,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.json_text import from_json
+from horolog.rights.entries import Entry
+from horolog.security.scram import Credential
 
 AS_FOUND: Final = 0
 """Stored number of partitions of a topic whose partitions are those on disk."""
@@ -100,6 +102,10 @@ class Stored(NamedTuple):
     followed: Sequence[FollowedRow] = ()
     is_salvaged: bool = False
     """Whether rows of topics may be lost. Then topics on disk without a row must not expire."""
+    entries: Mapping[UUID, Entry] = {}
+    """Access control entries by id."""
+    credentials: Mapping[tuple[str, int], Credential] = {}
+    """What is kept of passwords, by user and number of the mechanism."""
 
 
 def settings_of_source(text: str) -> dict[str, str]:

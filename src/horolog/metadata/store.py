@@ -11,6 +11,7 @@ Not thread-safe. Never call it on the event loop, because every change is synced
 """
 
 import logging
+import secrets
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -26,19 +27,26 @@ from horolog.metadata.mapping import DirectoryNode
 from horolog.metadata.reserve import Reserve
 from horolog.metadata.rows import FollowedRow, SourceRow, Stored, TopicRow
 from horolog.metadata.state import Identity
+from horolog.rights.entries import Entry
 from horolog.schemas.metadata import (
     METADATA_VERSION,
     NEW_LOG_LEVEL,
     TRANSACTION_VERSION,
+    AccessControlEntry,
     FeatureLevel,
     ProducerIdsRecord,
     Record,
     RegisterBroker,
+    RemoveAccessControlEntry,
+    RemoveScramCredential,
+    ScramCredential,
 )
 from horolog.schemas.transactions import SECOND_FLOW
+from horolog.security.scram import Credential
 from horolog.storage.directory.identity import Remembered
 
 MOST_PRODUCER_ID: Final = (1 << 63) - 1
+_WITH_SCRAM: Final = 11  # 3.5-IV2
 _PRODUCER_IDS_A_MS: Final = 1000  # more than any broker can allocate
 
 _logger = logging.getLogger(__name__)
@@ -61,6 +69,8 @@ class MetadataStore:
         remembered: Remembered = Remembered(),  # noqa: B008 - immutable
         is_lost: bool = False,
         succeeds_another: bool = False,
+        entries: Mapping[UUID, Entry] | None = None,
+        credentials: Mapping[tuple[str, int], Credential] | None = None,
     ) -> None:
         """Use an opened log.
 
@@ -72,6 +82,8 @@ class MetadataStore:
             beside: state that was kept beside a log that is taken over now.
             present: topics that have directories then.
             is_lost: whether the directory had metadata that is gone.
+            entries: access control entries of another product, which owns the directory.
+            credentials: those of its users.
         """
         self._log = log
         self._reserve = reserve
@@ -81,6 +93,8 @@ class MetadataStore:
         """Whether horolog owns the log directory, which is the state directory then."""
         self._beside = beside
         self._present = present
+        self._others_entries = entries
+        self._others_credentials = credentials
         self._now_ms = now_ms
         self._node = DirectoryNode(0, UUID(int=0))
         self._guard: list[Record] = []
@@ -137,7 +151,11 @@ class MetadataStore:
             image = deepcopy(image)
             for record in mapping.carried(image, self._beside, self._node, self._present):
                 image.apply(record)
-        return mapping.stored(image)
+        stored = mapping.stored(image)
+        return stored._replace(
+            entries={**stored.entries, **(self._others_entries or {})},
+            credentials={**stored.credentials, **(self._others_credentials or {})},
+        )
 
     def register(self, broker: RegisterBroker, identity: Identity | None = None) -> None:
         """Register the broker as the owner of the partitions, once at the start of a process.
@@ -154,6 +172,8 @@ class MetadataStore:
         """
         self._node = DirectoryNode(broker.broker_id, broker.log_dirs[0])
         self._registration, self._identity = broker, identity
+        if self.image.credentials:
+            self._log.hide()
         try:
             self._append([])
         except StorageFailed as error:
@@ -225,6 +245,73 @@ class MetadataStore:
             StorageFailed: as `put_topic`.
         """
         self._append(mapping.settings_changed(self.image, changes, resource))
+
+    def change_entries(self, added: Mapping[UUID, Entry], removed: Collection[UUID]) -> None:
+        """Add and remove access control entries.
+
+        Raises:
+            RequestRefused: another product owns the directory, and its entries count (44).
+            StorageFailed: as `put_topic`.
+        """
+        self._refuse_of_another("access control entries")
+        self._append(
+            [
+                *(AccessControlEntry(entry_id, *entry) for entry_id, entry in added.items()),
+                *map(RemoveAccessControlEntry, removed),
+            ]
+        )
+
+    def change_credentials(
+        self,
+        changed: Mapping[tuple[str, int], Credential],
+        removed: Collection[tuple[str, int]],
+    ) -> None:
+        """Set and remove what is kept of passwords.
+
+        Raises:
+            RequestRefused: another product owns the directory, and its users count (44); or its
+                level of metadata has none (35).
+            StorageFailed: as `put_topic`.
+        """
+        self._refuse_of_another("users")
+        if self.image.metadata_version < _WITH_SCRAM:
+            raise RequestRefused(
+                ErrorCode.unsupported_version,
+                f"SCRAM users need metadata.version {_WITH_SCRAM} (3.5-IV2) or later",
+            )
+        self._log.hide()
+        self._append(
+            [
+                *(
+                    ScramCredential(name, number, *credential)
+                    for (name, number), credential in changed.items()
+                ),
+                *(RemoveScramCredential(*key) for key in removed),
+            ]
+        )
+
+    def _refuse_of_another(self, what: str) -> None:
+        if self._others_entries is not None:
+            raise RequestRefused(
+                ErrorCode.policy_violation,
+                f"The {what} of this directory are those of the Kafka that owns it: change them "
+                "there, or take the directory over (serve --take-over)",
+            )
+
+    def login_secret(self) -> bytes:
+        """Return the secret for salts of users that are not there; make it at the first time.
+
+        Where it cannot be kept it is one of this process.
+        """
+        text = mapping.shared_settings(self.image).get(state.LOGIN_SECRET)
+        if text is None:
+            text = secrets.token_hex(32)
+            try:
+                self._log.hide()
+                self._append(mapping.settings_changed(self.image, {state.LOGIN_SECRET: text}))
+            except StorageFailed as error:
+                _logger.error("The secret of logins is not kept: %s", error)
+        return text.encode()
 
     def put_source(self, source: SourceRow, forgotten: Collection[str] = ()) -> None:
         """Replace the followed cluster, and forget that some topics were promoted.
@@ -312,6 +399,11 @@ class MetadataStore:
             FeatureLevel(METADATA_VERSION, NEW_LOG_LEVEL),
             FeatureLevel(TRANSACTION_VERSION, SECOND_FLOW),
         ]
+
+    @property
+    def metadata_version(self) -> int:
+        """Finalised level of `metadata.version`."""
+        return self.image.metadata_version
 
     @property
     def transaction_version(self) -> int:

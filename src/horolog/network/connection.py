@@ -84,6 +84,10 @@ class Shared:
     admit: "Callable[[ServerConnection], bool]"
     forget: "Callable[[ServerConnection], None]"
     principal_of: Callable[[Endpoint, asyncio.BaseTransport], str | None] = anonymous
+    await_login: "Callable[[ServerConnection], object]" = id
+    """Called with a connection whose client has to authenticate by requests."""
+    end_login: "Callable[[ServerConnection], object]" = id
+    """Called with a connection whose client has authenticated."""
     times: RequestTimes | None = None
     """Collects the times of requests; None if they are not collected."""
 
@@ -126,8 +130,10 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def __init__(self, shared: Shared, listener: Endpoint) -> None:
         config = shared.config_now()
-        self.peer = Peer(listener, on_authenticated=lambda: self._advance(State.OPEN))
+        self.peer = Peer(listener, on_authenticated=self._on_authenticated, on_refused=self.drain)
         self.last_active = 0.0
+        self.since = 0.0
+        """When the client connected, by the event loop's clock."""
         self.state = State.CONNECTING
         """Only `_advance` changes it."""
         self._shared = shared
@@ -172,7 +178,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         )
         address = transport.get_extra_info("peername")
         self.peer.host = str(address[0]) if isinstance(address, tuple) else ""
-        self.last_active = self._loop.time()
+        self.since = self.last_active = self._loop.time()
         self._advance(State.AUTHENTICATING)
         if self._times is not None:
             self._times.connections.add(self)
@@ -182,6 +188,14 @@ class ServerConnection(asyncio.BufferedProtocol):
         principal = self._shared.principal_of(self.peer.listener, transport)
         if principal is not None:
             self.peer.authenticate(principal)
+        else:
+            self._frames.max_bytes = self._shared.config_now().sasl_server_max_receive_size
+            self._shared.await_login(self)
+
+    def _on_authenticated(self) -> None:
+        self._advance(State.OPEN)
+        self._frames.max_bytes = self._shared.config_now().socket_request_max_bytes
+        self._shared.end_login(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything, because the client or the broker closed the connection."""

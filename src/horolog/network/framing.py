@@ -44,7 +44,8 @@ class Frames:
         lend: Callable[[int], memoryview],
     ) -> None:
         self._scratch = scratch
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
+        """Largest request that is received."""
         self._on_frame = on_frame
         self._may_grow = may_grow
         self._lend = lend
@@ -99,7 +100,7 @@ class Frames:
         position = 0
         scratch = self._scratch
         while (body := position + LENGTH_BYTES) <= end:
-            length = frame_length(scratch, self._max_bytes, position)
+            length = frame_length(scratch, self.max_bytes, position)
             if body + length > end:
                 break
             position = body + length

@@ -13,21 +13,28 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 class Peer:
     """Host and principal of a client, and whether it is still connected.
 
-    `on_authenticated` changes the connection's state; None for a peer without a connection.
+    `on_authenticated` and `on_refused` change the connection's state; None for a peer without a
+    connection.
     """
 
     __slots__ = (
         "_on_authenticated",
         "_on_gone",
+        "_on_refused",
         "host",
         "is_gone",
         "last_commit",
         "listener",
+        "login",
         "principal",
     )
 
     def __init__(
-        self, listener: Endpoint, host: str = "", on_authenticated: Callable[[], None] | None = None
+        self,
+        listener: Endpoint,
+        host: str = "",
+        on_authenticated: Callable[[], None] | None = None,
+        on_refused: Callable[[], None] | None = None,
     ) -> None:
         self.listener = listener
         self.host = host
@@ -36,7 +43,10 @@ class Peer:
         self.is_gone = False  # set once, on the event loop; threads may read it
         self.last_commit: object = None
         """State of the handler of commits for the next commit of this connection."""
+        self.login: object = None
+        """State of the login until the client has authenticated."""
         self._on_authenticated = on_authenticated
+        self._on_refused = on_refused
         self._on_gone: dict[Callable[[], None], None] = {}
 
     def authenticate(self, principal: str) -> None:
@@ -45,6 +55,11 @@ class Peer:
         self.principal = principal
         if self._on_authenticated is not None and not self.is_gone:
             self._on_authenticated()
+
+    def refuse(self) -> None:
+        """Start no more requests, and close the connection after the response in flight."""
+        if self._on_refused is not None and not self.is_gone:
+            self._on_refused()
 
     @contextmanager
     def when_gone(self, call: Callable[[], None]) -> Iterator[None]:

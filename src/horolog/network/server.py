@@ -20,6 +20,7 @@ from horolog.network.dispatching import Dispatch
 from horolog.network.framing import SCRATCH_BYTES
 from horolog.network.joint_sends import JointSends
 from horolog.network.mappings import Mappings
+from horolog.network.peer import ANONYMOUS
 from horolog.network.reply import FileSlots
 from horolog.network.request_times import RequestTimes
 from horolog.network.stalls import StallWatch
@@ -69,9 +70,13 @@ class Server:
             config_now=config_now,
             admit=self._admit,
             forget=self._forget,
+            await_login=self._await_login,
+            end_login=self._end_login,
+            principal_of=self._principal_of,
             times=times,
         )
         self._per_host: Counter[str] = Counter()
+        self._without_login: dict[ServerConnection, None] = {}  # the oldest first
         self._most_connections = most_connections
         self._listeners: list[Acceptor] = []
         self._sweeper: asyncio.TimerHandle | None = None
@@ -160,8 +165,35 @@ class Server:
             return False
         return True
 
+    def _principal_of(self, listener: Endpoint, transport: asyncio.BaseTransport) -> str | None:
+        """Return the principal of a client; None if its listener asks for a login."""
+        return None if listener.name in self._config_now().logins else ANONYMOUS
+
+    def _await_login(self, connection: ServerConnection) -> None:
+        """Note a connection without a login; close the oldest if there are too many."""
+        self._without_login[connection] = None
+        if len(self._without_login) > self._config_now().horolog_connections_without_login:
+            oldest = next(iter(self._without_login))
+            del self._without_login[oldest]
+            oldest.close()
+
+    def _end_login(self, connection: ServerConnection) -> None:
+        self._without_login.pop(connection, None)
+
+    def _close_late_logins(self, now: float) -> float:
+        """Close connections that take too long to log in; return when the next one does."""
+        timeout = self._config_now().horolog_login_timeout_ms / 1000
+        for connection in list(self._without_login):
+            if now < connection.since + timeout:
+                return connection.since + timeout - now
+            _LOG.info("closing the connection of %s: it has not logged in", connection.peer.host)
+            del self._without_login[connection]
+            connection.close()
+        return timeout
+
     def _forget(self, connection: ServerConnection) -> None:
         """Unregister a closed connection."""
+        self._without_login.pop(connection, None)
         if connection not in self.connections:
             return
         self.connections.discard(connection)
@@ -182,6 +214,8 @@ class Server:
                 connection.close()
         self.shared.mappings.release_idle()
         delay = min(SWEEP_SECONDS, max(idle_ms / 2000, 0.05)) if idle_ms >= 0 else SWEEP_SECONDS
+        if self._config_now().logins:
+            delay = min(delay, max(self._close_late_logins(now), 0.05))
         self._sweeper = self._loop.call_later(delay, self._sweep)
 
 

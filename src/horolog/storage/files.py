@@ -46,9 +46,12 @@ _MOST_PARTS: Final = 1024
 class SystemCalls:
     """Each call as the system has it; they raise `OSError`."""
 
+    mode = 0o644
+    """Who may read a file that is created: all users."""
+
     def os_open(self, path: str, flags: int) -> int:
-        """Call `os.open`; a created file is readable for all users."""
-        return os.open(path, flags, 0o644)
+        """Call `os.open`."""
+        return os.open(path, flags, self.mode)
 
     def os_pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
         """`os.pwritev`."""
@@ -381,6 +384,20 @@ class Files(SystemCalls):
             if written == 0:
                 raise OSError(errno.EIO, "wrote nothing")
             done += written
+
+    def hide(self, path: str) -> None:
+        """Let nobody but its owner read a regular file.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        try:
+            if stat.S_ISREG(os.lstat(path).st_mode):
+                os.chmod(path, 0o600)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise failed_to("hide", path, error) from error
 
     def truncate(self, file: OpenFile, size: int) -> None:
         """Cut or sparsely lengthen a file to `size`."""

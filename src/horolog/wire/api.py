@@ -2,14 +2,14 @@
 
 `ApiKey` is the single source. It lists the versions that Apache Kafka 3.9 or 4.x serves and
 horolog implements fully; `other_versions` has the layouts that kio lacks. The broker advertises all
-of them but `CLIENT_ONLY`.
+of them.
 """
 
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
-__all__ = ["ASKED_VERSIONS", "CLIENT_ONLY", "SUPPORTED", "ApiKey", "Versions"]
+__all__ = ["ASKED_VERSIONS", "SUPPORTED", "ApiKey", "Versions"]
 
 
 class Versions(NamedTuple):
@@ -61,7 +61,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14, 0, 5, 4
     DESCRIBE_GROUPS = 15, 0, 6, 5
     LIST_GROUPS = 16, 0, 5, 3
-    SASL_HANDSHAKE = 17, 1, 1, NEVER_FLEXIBLE
+    SASL_HANDSHAKE = 17, 0, 1, NEVER_FLEXIBLE
     API_VERSIONS = 18, 0, 5, 3
     CREATE_TOPICS = 19, 0, 7, 5
     DELETE_TOPICS = 20, 0, 6, 4
@@ -75,6 +75,9 @@ class ApiKey(IntEnum):
     END_TXN = 26, 0, 5, 3
     WRITE_TXN_MARKERS = 27, 1, 2, 1
     TXN_OFFSET_COMMIT = 28, 0, 6, 3
+    DESCRIBE_ACLS = 29, 1, 3, 2
+    CREATE_ACLS = 30, 1, 3, 2
+    DELETE_ACLS = 31, 1, 3, 2
     DESCRIBE_CONFIGS = 32, 0, 4, 4
     ALTER_CONFIGS = 33, 0, 2, 2
     DESCRIBE_LOG_DIRS = 35, 0, 5, 2
@@ -88,6 +91,7 @@ class ApiKey(IntEnum):
     OFFSET_DELETE = 47, 0, 0, NEVER_FLEXIBLE
     DESCRIBE_CLIENT_QUOTAS = 48, 0, 1, 1
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50, 0, 0, 0
+    ALTER_USER_SCRAM_CREDENTIALS = 51, 0, 0, 0
     DESCRIBE_QUORUM = 55, 0, 2, 0
     DESCRIBE_CLUSTER = 60, 0, 2, 0
     DESCRIBE_PRODUCERS = 61, 0, 0, 0
@@ -102,10 +106,6 @@ class ApiKey(IntEnum):
 
 
 SUPPORTED: Final = MappingProxyType({key: key.versions for key in ApiKey})
-
-CLIENT_ONLY: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-"""Requests that `horolog.client` sends to secured brokers; this broker does not serve them."""
-
 
 ASKED_VERSIONS: Final = 4
 """The version of ApiVersions that `horolog.client` asks first.

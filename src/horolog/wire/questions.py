@@ -776,7 +776,7 @@ CLOCK_ADVANCE, CLOCK_FROZEN, CLOCK_NOW, EXPIRE = (
         "horolog.expire",
     )
 )
-FAULT: Final = Action("horolog.fault", _BROKER, AclOperation.ALTER_CONFIGS, is_announced=False)
+FAULT: Final = Action("horolog.fault", _BROKER, AclOperation.ALTER, is_announced=False)
 """Makes requests fail on purpose: a JSON object (docs/wire.md)."""
 ACTIONS: Final[tuple[Action, ...]] = tuple(
     value for value in list(globals().values()) if isinstance(value, Action)

@@ -380,6 +380,44 @@ class TxnOffsetCommitRequest:
     topics: tuple[TxnOffsetCommitRequestTopic, ...]
 
 
+class DescribeAclsRequest:
+    resource_type_filter: int
+    resource_name_filter: str | None
+    pattern_type_filter: int
+    principal_filter: str | None
+    host_filter: str | None
+    operation: int
+    permission_type: int
+
+
+class AclCreation:
+    resource_type: int
+    resource_name: str
+    resource_pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
+class CreateAclsRequest:
+    creations: tuple[AclCreation, ...]
+
+
+class DeleteAclsFilter:
+    resource_type_filter: int
+    resource_name_filter: str | None
+    pattern_type_filter: int
+    principal_filter: str | None
+    host_filter: str | None
+    operation: int
+    permission_type: int
+
+
+class DeleteAclsRequest:
+    filters: tuple[DeleteAclsFilter, ...]
+
+
 class DescribeConfigsResource:
     resource_type: int
     resource_name: str
@@ -526,6 +564,24 @@ class UserName:
 
 class DescribeUserScramCredentialsRequest:
     users: tuple[UserName, ...] | None
+
+
+class ScramCredentialUpsertion:
+    name: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+
+class ScramCredentialDeletion:
+    name: str
+    mechanism: int
+
+
+class AlterUserScramCredentialsRequest:
+    deletions: tuple[ScramCredentialDeletion, ...]
+    upsertions: tuple[ScramCredentialUpsertion, ...]
 
 
 class PartitionData:

@@ -403,6 +403,60 @@ class TxnOffsetCommitResponse(TypedDict):
     topics: Sequence[TxnOffsetCommitResponseTopic]
 
 
+class AclDescription(TypedDict):
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
+class DescribeAclsResource(TypedDict):
+    resource_type: int
+    resource_name: str
+    pattern_type: NotRequired[int]
+    acls: Sequence[AclDescription]
+
+
+class DescribeAclsResponse(TypedDict):
+    throttle_time_ms: NotRequired[int]
+    error_code: NotRequired[int]
+    error_message: NotRequired[str | None]
+    resources: Sequence[DescribeAclsResource]
+
+
+class AclCreationResult(TypedDict):
+    error_code: NotRequired[int]
+    error_message: NotRequired[str | None]
+
+
+class CreateAclsResponse(TypedDict):
+    throttle_time_ms: NotRequired[int]
+    results: Sequence[AclCreationResult]
+
+
+class DeleteAclsMatchingAcl(TypedDict):
+    error_code: NotRequired[int]
+    error_message: NotRequired[str | None]
+    resource_type: int
+    resource_name: str
+    pattern_type: NotRequired[int]
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
+class DeleteAclsFilterResult(TypedDict):
+    error_code: NotRequired[int]
+    error_message: NotRequired[str | None]
+    matching_acls: Sequence[DeleteAclsMatchingAcl]
+
+
+class DeleteAclsResponse(TypedDict):
+    throttle_time_ms: NotRequired[int]
+    filter_results: Sequence[DeleteAclsFilterResult]
+
+
 class DescribeConfigsSynonym(TypedDict):
     name: str
     value: NotRequired[str | None]
@@ -624,6 +678,17 @@ class DescribeUserScramCredentialsResponse(TypedDict):
     error_code: NotRequired[int]
     error_message: NotRequired[str | None]
     results: Sequence[DescribeUserScramCredentialsResult]
+
+
+class AlterUserScramCredentialsResult(TypedDict):
+    user: str
+    error_code: NotRequired[int]
+    error_message: NotRequired[str | None]
+
+
+class AlterUserScramCredentialsResponse(TypedDict):
+    throttle_time_ms: NotRequired[int]
+    results: Sequence[AlterUserScramCredentialsResult]
 
 
 class Listener(TypedDict):

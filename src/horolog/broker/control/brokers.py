@@ -1,10 +1,11 @@
 """Questions about a broker: its health, the followed cluster, promotions, and producers."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from itertools import islice
 from typing import Final
 
+from horolog.broker.authorisation import GROUP, TOPIC
 from horolog.broker.broker import BrokerParts
 from horolog.broker.control.rows import Perform, answers, as_many_as_fit, performs
 from horolog.broker.health import wrong_with
@@ -12,6 +13,7 @@ from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.json_text import from_json, read_as
 from horolog.network.peer import Peer
 from horolog.record.kernels.loading import WITHOUT_NUMBA, is_numba_installed
+from horolog.wire.acl import AclOperation
 from horolog.wire.questions import (
     ALL_TOPICS,
     DEMOTE,
@@ -35,7 +37,8 @@ from horolog.wire.questions import (
 @answers(HEALTH)
 async def describe_health(broker: BrokerParts, peer: Peer, name: str, ask: AskEntries) -> Health:
     """List the problems of this broker, one page at a time."""
-    wrong = islice(enumerate(await wrong_with(broker)), max(0, ask.start), None)
+    sees = partial(broker.access.sees, peer, AclOperation.DESCRIBE, TOPIC)
+    wrong = islice(enumerate(await wrong_with(broker, sees)), max(0, ask.start), None)
     cost = None if is_numba_installed() else WITHOUT_NUMBA
     return Health(len(broker.partitions), *as_many_as_fit(wrong), cost)
 
@@ -50,7 +53,9 @@ async def describe_following(
     broker: BrokerParts, peer: Peer, name: str, ask: AskEntries
 ) -> Following:
     """Describe the source, and the progress of each partition on this page."""
-    entries = [entry async for entry in _page(broker.shadow.entries(), max(0, ask.start))]
+    sees = partial(broker.access.sees, peer, AclOperation.DESCRIBE, TOPIC)
+    followed = broker.shadow.entries()
+    entries = [entry async for entry in _page(followed, max(0, ask.start), sees)]
     shown, following = as_many_as_fit(iter(entries))
     if following is None and len(entries) == _MOST_ENTRIES:
         following = entries[-1][0] + 1
@@ -58,10 +63,12 @@ async def describe_following(
 
 
 async def _page(
-    entries: AsyncIterator[FollowedEntry], start: int
+    entries: AsyncIterator[FollowedEntry], start: int, sees: Callable[[str], bool]
 ) -> AsyncIterator[tuple[int, FollowedEntry]]:
     number = -1
     async for entry in entries:
+        if not sees(entry.topic):
+            continue
         number += 1
         if number >= start + _MOST_ENTRIES:
             return
@@ -83,7 +90,13 @@ async def describe_promoted(
     broker: BrokerParts, peer: Peer, name: str, ask: AskPromoted
 ) -> Promoted:
     """List the outcome of promotions since the start."""
-    entries = islice(enumerate(broker.shadow.promoted(ask.topics)), max(0, ask.start), None)
+    sees = partial(broker.access.sees, peer, AclOperation.DESCRIBE)
+    visible = (
+        entry
+        for entry in broker.shadow.promoted(ask.topics)
+        if sees(TOPIC, entry.topic) and (entry.group is None or sees(GROUP, entry.group))
+    )
+    entries = islice(enumerate(visible), max(0, ask.start), None)
     shortened = (
         (
             number,

@@ -1,9 +1,11 @@
 """Questions about groups: their lag, and records that retention deletes unread."""
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Final
 
+from horolog.broker.authorisation import GROUP, TOPIC
 from horolog.broker.broker import BrokerParts
 from horolog.broker.control.partitions import tried_config
 from horolog.broker.control.rows import answers, as_many_as_fit
@@ -20,6 +22,7 @@ from horolog.broker.coordinators.open_transactions import FirstOpen
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.errors import HorologError
 from horolog.network.peer import Peer
+from horolog.wire.acl import AclOperation
 from horolog.wire.questions import (
     GROUP_LAG,
     RETENTION_UNREAD,
@@ -47,7 +50,8 @@ async def measure_group(broker: BrokerParts, peer: Peer, group: str, ask: AskGro
     lags, now_ms, start = broker.group_lags, broker.clock.now_ms(), max(0, ask.start)
     turns, behind = TimeSlice(peer), list[Behind]()
     for position in lags.behind([group], committed=ask.committed):
-        behind.append(position)
+        if broker.access.sees(peer, AclOperation.DESCRIBE, TOPIC, position.key.topic):
+            behind.append(position)
         if len(behind) % _IN_A_SLICE == 0:
             await turns.checkpoint()
     behind.sort(key=lambda position: position.key)
@@ -92,7 +96,12 @@ async def find_unread(broker: BrokerParts, peer: Peer, topic: str, ask: AskUnrea
     config = tried_config(broker, topic, ask.settings) if ask.settings else None
     now_ms, start = broker.clock.now_ms(), max(0, ask.start)
     found = lags.behind_in(partition, TimeSlice(peer))
-    asked = [(position, lags.paces(position)) async for position in found if position.has_unread]
+    sees = partial(broker.access.sees, peer, AclOperation.DESCRIBE, GROUP)
+    asked = [
+        (position, lags.paces(position))
+        async for position in found
+        if position.has_unread and sees(position.key.group)
+    ]
     asked.sort(key=lambda position: position[0].key)
 
     def losses() -> Iterator[tuple[int, GroupUnread]]:

@@ -1,5 +1,8 @@
 """Questions about the history of a topic or a group, read from the logs that contain it."""
 
+from functools import partial
+
+from horolog.broker.authorisation import TOPIC, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.control.rows import answers, as_many_as_fit
 from horolog.history import AskGroupHistory, AskTopicHistory, GroupHistory, TopicHistory
@@ -7,6 +10,7 @@ from horolog.metadata.group_history import read_group_history
 from horolog.metadata.topic_history import read_topic_history
 from horolog.network.peer import Peer
 from horolog.storage.names import CONSUMER_OFFSETS
+from horolog.wire.acl import AclOperation
 from horolog.wire.questions import HISTORY_GROUP, HISTORY_TOPIC
 
 
@@ -17,8 +21,11 @@ async def show_topic_history(
     """Return the changes of a topic, or its state at a time.
 
     Raises:
+        RequestRefused: the client may not describe the topic (29).
         StorageFailed: the disk refused.
     """
+    if not broker.access.sees(peer, AclOperation.DESCRIBE, TOPIC, ask.topic):
+        raise refusal(TOPIC)
 
     def page() -> TopicHistory:
         found = read_topic_history(broker.log_dir_path, ask, broker.state_dir_path)
@@ -46,18 +53,26 @@ async def show_group_history(
     if topic is None:
         keeps_ms = keeps_ms or broker.config.horolog_history_ms
 
-    def page() -> tuple[GroupHistory, GroupHistory]:
+    def read() -> GroupHistory:
         found = kept
         if found is None:
             found = read_group_history(
                 broker.log_dir_path, group, ask, state_dir=broker.state_dir_path
             )
-        found = found._replace(is_off=not keeps_ms)
-        first = found.end - len(found.events)
-        events, following = as_many_as_fit(iter(enumerate(found.events, first)), found.logs)
-        return found, found._replace(events=events, next=following)
+        return found._replace(is_off=not keeps_ms)
 
-    found, answer = await broker.searchers.run(peer, page)
+    found = await broker.searchers.run(peer, read)
+    topics = {event.topic for event in found.events if event.topic is not None}
+    sees = partial(broker.access.sees, peer, AclOperation.DESCRIBE, TOPIC)
+    hidden = {topic for topic in topics if not sees(topic)}
+
+    def page() -> GroupHistory:
+        numbered = enumerate(found.events, found.end - len(found.events))
+        shown = (it for it in numbered if it[1].topic not in hidden)
+        events, following = as_many_as_fit(shown, found.logs)
+        return found._replace(events=events, next=following)
+
+    answer = await broker.searchers.run(peer, page)
     if answer.next is None:
         recent.forget(group, ask)
     elif kept is None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from horolog.broker.authorisation import authorise_operation
+from horolog.broker.authorisation import CLUSTER, GROUP, TOPIC, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.control import brokers, cuts, faults, groups, history, partitions, topics
 from horolog.broker.control.clock import show_clock
@@ -21,6 +21,9 @@ from horolog.broker.dispatch import Request
 from horolog.config import DescribedSetting, Operation, SettingChange
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.network.peer import Peer
+from horolog.rights.entries import CLUSTER_NAME
+from horolog.wire.acl import AclOperation, AclResource
+from horolog.wire.api import ApiKey
 from horolog.wire.config_resources import ResourceType
 from horolog.wire.packing import MAX_STRING_BYTES
 
@@ -33,6 +36,10 @@ _LEAST_OF_TOO_LONG: Final = MAX_STRING_BYTES // 4
 _QUESTIONS: Final[Mapping[tuple[int, str], QuestionRow[Any, Any]]] = {
     (row.question.about, row.question.name): row for row in QUESTION_ROWS
 }
+_KINDS: Final[Mapping[int, AclResource]] = {
+    ResourceType.TOPIC: TOPIC,
+    ResourceType.GROUP: GROUP,
+}
 _NAMES: Final = frozenset(row.question.name for row in QUESTION_ROWS)
 _ACTIONS: Final = {
     (action.about, action.name): (action, row) for row in ACTION_ROWS for action in row.actions
@@ -42,6 +49,49 @@ _ACTIONS: Final = {
 def questions_in(keys: Collection[str] | None) -> list[str]:
     """Return the keys that may be questions, in order."""
     return sorted(key for key in keys or () if "/" in key or key in _NAMES)
+
+
+def check_rights(
+    broker: BrokerParts,
+    peer: Peer,
+    api_key: ApiKey,
+    about: int,
+    name: str,
+    needs: Collection[AclOperation],
+) -> None:
+    """Check that a client may do operations on what has settings.
+
+    A broker, its loggers and client metrics are the cluster's.
+
+    Raises:
+        RequestRefused: it may not (29, 30 or 31).
+    """
+    kind = _KINDS.get(about, CLUSTER)
+    resource = CLUSTER_NAME if kind is CLUSTER else name
+    for operation in dict.fromkeys(needs):
+        if not broker.access.allows_operation(peer, api_key, operation, kind, resource):
+            raise refusal(kind)
+
+
+def needs_of_questions(about: int, keys: Collection[str] | None) -> list[AclOperation]:
+    """Return what a client needs to describe a resource.
+
+    Questions have rights of their own, and that of settings is needed if there is another key.
+    """
+    questions = [_QUESTIONS.get((about, key.partition("/")[0])) for key in questions_in(keys)]
+    needs = [row.question.needs for row in questions if row is not None]
+    if not keys or len(needs) < len(keys):
+        needs.append(AclOperation.DESCRIBE_CONFIGS)
+    return needs
+
+
+def needs_of_changes(about: int, names: Collection[str]) -> list[AclOperation]:
+    """Return what a client needs to change a resource, likewise."""
+    actions = [_ACTIONS.get((ResourceType(about), name)) for name in names]
+    needs = [known[0].needs for known in actions if known is not None]
+    if not names or len(needs) < len(names):
+        needs.append(AclOperation.ALTER_CONFIGS)
+    return needs
 
 
 async def describe(
@@ -75,7 +125,6 @@ async def _answer(
     broker: BrokerParts, peer: Peer, name: str, row: QuestionRow[Any, Any], key: str
 ) -> str:
     question = row.question
-    authorise_operation(peer, question.needs, question.about, name)
     try:
         takes = question.read_key(key)
     except ValueError as error:
@@ -94,7 +143,6 @@ async def _answer(
 
 def split_actions(
     broker: BrokerParts,
-    peer: Peer,
     about: ResourceType,
     name: str,
     changes: Iterable[SettingChange],
@@ -119,8 +167,7 @@ def split_actions(
         if known is None:
             others.append(change)
             continue
-        action, its_row = known
-        authorise_operation(peer, action.needs, about, name)
+        _, its_row = known
         is_other = row not in (None, its_row) or change.name in values
         if is_other or change.operation is not Operation.SET or change.value is None:
             raise _refusal(change.name, its_row)

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Final, TypeAlias
 
+from horolog.broker.authorisation import GROUP
 from horolog.broker.broker import WORKERS, BrokerParts
 from horolog.broker.control.rows import Perform, answers, as_many_as_fit, performs
 from horolog.broker.controller import refuse_followed
@@ -15,6 +16,7 @@ from horolog.broker.partition import Partition
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.metadata.topics import Topic
 from horolog.network.peer import Peer
+from horolog.wire.acl import AclOperation
 from horolog.wire.questions import (
     ALL_PARTITIONS,
     APPEND_TIME_RESET,
@@ -174,6 +176,9 @@ async def list_left_behind(
     """
     topic, left, committed = broker.topics.named(name), broker.left_behind, broker.groups.offsets
     start = max(0, ask.start)
+    groups = {entry[0] for entry in left.of_topic(topic)}
+    describe = AclOperation.DESCRIBE
+    hidden = {it for it in groups if not broker.access.sees(peer, describe, GROUP, it)}
 
     def page() -> tuple[tuple[_Entry, ...], int | None]:
         settings = left.ignored_of(topic.name, broker.settings).items()
@@ -181,7 +186,8 @@ async def list_left_behind(
         return as_many_as_fit(
             (number, (entry[0][:_MOST_CHARACTERS], *entry[1:]))
             for number, entry in islice(enumerate(entries), start, None)
-            if len(entry) == _SETTING or committed.get(entry[0], topic.name, entry[1]) is None
+            if len(entry) == _SETTING
+            or (entry[0] not in hidden and committed.get(entry[0], topic.name, entry[1]) is None)
         )
 
     shown, following = await broker.searchers.run(peer, page)

@@ -1,16 +1,18 @@
 """Handlers of Kafka's requests; importing them fills the table in `dispatch`.
 
-    topics, configs, cluster         topics, settings, and the cluster itself
+    topics, configs, cluster         topics, settings, and the cluster itself; `acls`: its rights
     produce, fetch, list_offsets     records and their offsets; `records`: deletion, leader epochs
     groups, group_tools              requests of group members; requests of tools
     commits, offsets                 commits of offsets; reading and deleting committed offsets
     transactions, transaction_tools  requests of producers; requests of tools
-    authorized, results              authorized operations as bit fields; parts of responses
+    users, logins                    what is kept of passwords; logins where there is none
+    results                          parts of responses
 
 The versions of an API stand above its handler.
 """
 
 from horolog.broker.handlers import (
+    acls,
     cluster,
     commits,
     configs,
@@ -18,15 +20,18 @@ from horolog.broker.handlers import (
     group_tools,
     groups,
     list_offsets,
+    logins,
     offsets,
     produce,
     records,
     topics,
     transaction_tools,
     transactions,
+    users,
 )
 
 __all__ = [
+    "acls",
     "cluster",
     "commits",
     "configs",
@@ -34,10 +39,12 @@ __all__ = [
     "group_tools",
     "groups",
     "list_offsets",
+    "logins",
     "offsets",
     "produce",
     "records",
     "topics",
     "transaction_tools",
     "transactions",
+    "users",
 ]

@@ -1,16 +1,16 @@
-"""Requests about the cluster: versions, brokers, controller, disks, quotas and credentials."""
+"""Requests about the cluster: versions, brokers, controller, disks and quotas."""
 
 import asyncio
 import re
 import shutil
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from horolog.broker.authorisation import CLUSTER, NO_BITS, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api, served
-from horolog.broker.handlers import authorized
-from horolog.broker.handlers.results import PartOutcome, each
+from horolog.broker.handlers.results import PartOutcome, cluster_bits, each
 from horolog.errors import ErrorCode, RequestRefused, printable
+from horolog.rights.entries import CLUSTER_NAME
 from horolog.schemas.metadata import TRANSACTION_VERSION
 from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
 from horolog.wire.api import ApiKey, Versions
@@ -23,7 +23,6 @@ from horolog.wire.requests import (
     DescribeClusterRequest,
     DescribeLogDirsRequest,
     DescribeQuorumRequest,
-    DescribeUserScramCredentialsRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
         DescribeLogDirsPartition,
         DescribeLogDirsResponse,
         DescribeQuorumResponse,
-        DescribeUserScramCredentialsResponse,
-        DescribeUserScramCredentialsResult,
         ElectLeadersResponse,
         ListPartitionReassignmentsResponse,
         ReassignableTopicResponse,
@@ -137,9 +134,9 @@ def describe_cluster(
         "cluster_id": broker.cluster_id,
         "controller_id": broker.config.node_id,
         "cluster_authorized_operations": (
-            authorized.ON_CLUSTER
+            cluster_bits(broker, request.peer, ApiKey.DESCRIBE_CLUSTER)
             if request.body.include_cluster_authorized_operations
-            else authorized.NOT_ASKED
+            else NO_BITS
         ),
         "brokers": [
             {
@@ -170,6 +167,13 @@ def describe_quorum(
     request: Request[DescribeQuorumRequest], broker: BrokerParts
 ) -> "DescribeQuorumResponse":
     """Describe this broker as the only controller."""
+    if not broker.access.allows(request.peer, ApiKey.DESCRIBE_QUORUM, CLUSTER, CLUSTER_NAME):
+        return {
+            "error_code": ErrorCode.cluster_authorization_failed,
+            "error_message": str(refusal(CLUSTER)),
+            "topics": [],
+            "nodes": [],
+        }
     match request.body.topics:
         case (topic,) if topic.topic_name == METADATA_TOPIC and [
             partition.partition_index for partition in topic.partitions
@@ -241,6 +245,8 @@ async def describe_log_dirs(
     request: Request[DescribeLogDirsRequest], broker: BrokerParts
 ) -> "DescribeLogDirsResponse":
     """Describe the log directory with the requested partitions."""
+    if not broker.access.allows(request.peer, ApiKey.DESCRIBE_LOG_DIRS, CLUSTER, CLUSTER_NAME):
+        return {"error_code": ErrorCode.cluster_authorization_failed, "results": []}
     asked = request.body.topics
     requested = None
     if asked is not None:
@@ -294,6 +300,11 @@ async def elect_leaders(
     request: Request[ElectLeadersRequest], broker: BrokerParts
 ) -> "ElectLeadersResponse":
     """Answer ELECTION_NOT_NEEDED for each partition, and nothing without topics, as Kafka does."""
+    if not broker.access.allows(request.peer, ApiKey.ELECT_LEADERS, CLUSTER, CLUSTER_NAME):
+        return {
+            "error_code": ErrorCode.cluster_authorization_failed,
+            "replica_election_results": [],
+        }
     election_type = request.body.election_type
     is_known = election_type in _ELECTION_TYPES
     outcome = (
@@ -348,7 +359,13 @@ async def alter_partition_reassignments(
     request: Request[AlterPartitionReassignmentsRequest], broker: BrokerParts
 ) -> "AlterPartitionReassignmentsResponse":
     """Accept assignments to this broker, which change nothing, and refuse all others."""
-    here = broker.config.node_id
+    api_key, here = ApiKey.ALTER_PARTITION_REASSIGNMENTS, broker.config.node_id
+    if not broker.access.allows(request.peer, api_key, CLUSTER, CLUSTER_NAME):
+        return {
+            "error_code": ErrorCode.cluster_authorization_failed,
+            "error_message": str(refusal(CLUSTER)),
+            "responses": [],
+        }
     responses: list[ReassignableTopicResponse] = [
         {
             "name": topic.name,
@@ -392,6 +409,13 @@ def list_partition_reassignments(
     request: Request[ListPartitionReassignmentsRequest], broker: BrokerParts
 ) -> "ListPartitionReassignmentsResponse":
     """Answer that no reassignment is in progress, as Kafka does."""
+    api_key = ApiKey.LIST_PARTITION_REASSIGNMENTS
+    if not broker.access.allows(request.peer, api_key, CLUSTER, CLUSTER_NAME):
+        return {
+            "error_code": ErrorCode.cluster_authorization_failed,
+            "error_message": str(refusal(CLUSTER)),
+            "topics": [],
+        }
     return {"error_code": ErrorCode.none, "error_message": None, "topics": []}
 
 
@@ -411,6 +435,7 @@ async def describe_client_quotas(
     """Answer that no quota is set, or why the filter is invalid, as Kafka does."""
     seen: set[str] = set()
     try:
+        broker.access.check(request.peer, ApiKey.DESCRIBE_CLIENT_QUOTAS, CLUSTER)
         async for component in each(request, request.body.components):
             _check(component, seen)
     except RequestRefused as error:
@@ -434,30 +459,3 @@ def _check(component: ComponentData, seen: set[str]) -> None:
             ErrorCode.invalid_request, f"{kind} cannot be combined with {', '.join(sorted(seen))}"
         )
     seen.add(kind)
-
-
-# --- DescribeUserScramCredentials: there are none, as there is no SASL (KIP-554) --------
-#
-# v0  flexible from the start
-
-
-@api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
-async def describe_user_scram_credentials(
-    request: Request[DescribeUserScramCredentialsRequest], broker: BrokerParts
-) -> "DescribeUserScramCredentialsResponse":
-    """Answer that there are no credentials, with an error for each requested user."""
-    times = Counter([user.name async for user in each(request, request.body.users or ())])
-    return {
-        "error_code": ErrorCode.none,
-        "error_message": None,
-        "results": [_refused(user, asked) for user, asked in times.items()],
-    }
-
-
-def _refused(user: str, times: int) -> "DescribeUserScramCredentialsResult":
-    if times > 1:
-        code, message = ErrorCode.duplicate_resource, "Cannot describe a user twice in one request"
-    else:
-        code, message = ErrorCode.resource_not_found, "There are no SCRAM credentials of the user"
-    shown = printable(f"{message}: {user}")
-    return {"user": user, "error_code": code, "error_message": shown, "credential_infos": []}

@@ -6,6 +6,7 @@ from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NotRequired, TypeAlias, TypedDict, TypeVar
 
+from horolog.broker.authorisation import GROUP, TOPIC, Access
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api, shortcut
 from horolog.broker.handlers.groups import commit_error_code
@@ -18,6 +19,7 @@ from horolog.groups.values import Committer
 from horolog.metadata.topics import Topic, unknown_topic
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
+from horolog.wire.acl import AclOperation
 from horolog.wire.api import ApiKey
 from horolog.wire.offset_commit import CommitForm
 from horolog.wire.requests import (
@@ -63,6 +65,11 @@ class NamedTopic:
     def has_existing(self) -> bool:
         """True if the request contains a partition of the topic that exists."""
         return any(partition["error_code"] in _OF_EXISTING for partition in self.partitions)
+
+    def fail_all(self, error_code: ErrorCode) -> None:
+        """Refuse every partition."""
+        for partition in self.partitions:
+            partition["error_code"] = error_code
 
     def fail(self, error_code: ErrorCode) -> None:
         """Refuse the partitions that exist."""
@@ -114,6 +121,8 @@ async def named_topics(
 
 def asked_topic(
     broker: BrokerParts,
+    peer: Peer,
+    api_key: ApiKey,
     asked: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic,
     *,
     by_id: bool,
@@ -121,9 +130,13 @@ def asked_topic(
     """Return the topic of a request, which has an id in newer versions.
 
     Raises:
-        RequestRefused: UNKNOWN_TOPIC_ID or UNKNOWN_TOPIC_OR_PARTITION.
+        RequestRefused: UNKNOWN_TOPIC_ID or UNKNOWN_TOPIC_OR_PARTITION; the client may not read it
+            (29).
     """
-    return broker.topics.with_id(asked.topic_id) if by_id else broker.topics.named(asked.name)
+    topic = broker.topics.with_id(asked.topic_id) if by_id else None
+    name = asked.name if topic is None else topic.name
+    broker.access.check(peer, api_key, TOPIC, name)
+    return broker.topics.named(name) if topic is None else topic
 
 
 def offset_row(
@@ -216,12 +229,14 @@ class RepeatedCommit:
         """Return True if a request for these topics is one more of these commits."""
         return all(map(is_, topics, self._topics)) and self._form.fits(frame)
 
-    def answer(self, broker: BrokerParts, frame: bytes) -> Reply | None:
+    def answer(self, broker: BrokerParts, peer: Peer, frame: bytes) -> Reply | None:
         """Commit the offsets of a request, and answer it.
 
         None, without any effect, if it is another commit, is refused, or cannot be done at once.
         """
         if not self._form.fits(frame):
+            return None
+        if broker.access.rights is not None and not self._is_allowed(broker.access, peer):
             return None
         find = broker.topics.find
         for topic in self._topics:
@@ -241,6 +256,13 @@ class RepeatedCommit:
         except HorologError:
             return None
         return (self._form.committed(frame),) if is_committed else None
+
+    def _is_allowed(self, access: Access, peer: Peer) -> bool:
+        """Return True if the client may commit for the group, and read each topic."""
+        read, group_id = AclOperation.READ, self._rows[0].group_id
+        return access.sees(peer, read, GROUP, group_id) and all(
+            access.sees(peer, read, TOPIC, topic.name) for topic in self._topics
+        )
 
     def _rows_of(self, frame: bytes, now_ms: int) -> list[OffsetRow]:
         """Return the offsets of a request as they are stored."""
@@ -312,7 +334,17 @@ async def offset_commit(
     topics = await named_topics(
         request,
         (
-            (partial(asked_topic, broker, asked, by_id=request.version >= _BY_ID), asked.partitions)
+            (
+                partial(
+                    asked_topic,
+                    broker,
+                    request.peer,
+                    ApiKey.OFFSET_COMMIT,
+                    asked,
+                    by_id=request.version >= _BY_ID,
+                ),
+                asked.partitions,
+            )
             for asked in body.topics
         ),
         row,
@@ -323,7 +355,12 @@ async def offset_commit(
         body.generation_id_or_member_epoch,
     )
     try:
-        await broker.groups.commit(body.group_id, committer, partial(existing_rows, broker, topics))
+        if broker.access.allows(request.peer, ApiKey.OFFSET_COMMIT, GROUP, body.group_id):
+            rows = partial(existing_rows, broker, topics)
+            await broker.groups.commit(body.group_id, committer, rows)
+        else:
+            for topic in topics:
+                topic.fail_all(ErrorCode.group_authorization_failed)
     except HorologError as error:
         for topic in topics:
             topic.fail(commit_error_code(error, request.version))
@@ -343,5 +380,5 @@ def commit_again(broker: BrokerParts, peer: Peer, frame: bytes) -> Reply | None:
     """Commit the partitions of the commit before anew; None if that cannot be done at once."""
     repeated = peer.last_commit
     if isinstance(repeated, RepeatedCommit):
-        return repeated.answer(broker, frame)
+        return repeated.answer(broker, peer, frame)
     return None

@@ -5,8 +5,16 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from horolog.broker.authorisation import CLUSTER
 from horolog.broker.broker import BrokerParts
-from horolog.broker.control.table import describe, questions_in, split_actions
+from horolog.broker.control.table import (
+    check_rights,
+    describe,
+    needs_of_changes,
+    needs_of_questions,
+    questions_in,
+    split_actions,
+)
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers.results import each, outcome_of
 from horolog.broker.loggers import alter_loggers, describe_loggers
@@ -19,6 +27,8 @@ from horolog.config import (
     describe_topic,
 )
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.rights.entries import CLUSTER_NAME
+from horolog.wire.acl import AclOperation
 from horolog.wire.api import ApiKey
 from horolog.wire.config_resources import ResourceType
 from horolog.wire.requests import (
@@ -94,12 +104,19 @@ async def _alter(
         async for config in each(request, resource.configs)
     ]
     name, validate_only = resource.resource_name, request.body.validate_only
+    about = resource.resource_type
+    api_key = ApiKey.ALTER_CONFIGS if replaces else ApiKey.INCREMENTAL_ALTER_CONFIGS
+    if about in set(ResourceType):
+        needs = [AclOperation.CLUSTER_ACTION]
+        if about != ResourceType.BROKER_LOGGER:
+            needs = needs_of_changes(about, [change.name for change in changes])
+        check_rights(broker, request.peer, api_key, about, name, needs)
     alter: Callable[..., Awaitable[None]]
     match resource.resource_type:
-        case ResourceType.TOPIC as about:
+        case ResourceType.TOPIC:
             topic = broker.topics.named(name)
             alter = partial(broker.controller.alter_topic_settings, topic)
-        case ResourceType.BROKER as about:
+        case ResourceType.BROKER:
             is_of_all = check_broker(broker, name)
             alter = partial(broker.controller.alter_broker_settings, cluster_wide=is_of_all)
         case ResourceType.BROKER_LOGGER if not replaces:
@@ -108,7 +125,7 @@ async def _alter(
             return
         case number:
             raise without_settings(number)
-    perform, settings = split_actions(broker, request.peer, ResourceType(about), name, changes)
+    perform, settings = split_actions(broker, ResourceType(about), name, changes)
     if settings or perform is None:
         await alter(settings, replaces=replaces, validate_only=validate_only)
     if perform is not None and not validate_only:
@@ -245,6 +262,9 @@ class _Descriptions:
                 f"ask for {_MOST_REPEATED} resources twice at most in a request",
             )
         broker, keys = self._broker, await _distinct(self._request, asked)
+        if resource_type in set(ResourceType):
+            needs, api_key = needs_of_questions(resource_type, keys), ApiKey.DESCRIBE_CONFIGS
+            check_rights(broker, self._request.peer, api_key, resource_type, name, needs)
         match resource_type:
             case ResourceType.TOPIC:
                 return await self._of_topic(name, keys)
@@ -347,6 +367,8 @@ async def list_config_resources(
 ) -> "ListConfigResourcesResponse":
     """List resources of the requested kinds; of all kinds if none is given."""
     asked = set(request.body.resource_types)
+    if not broker.access.allows(request.peer, ApiKey.LIST_CONFIG_RESOURCES, CLUSTER, CLUSTER_NAME):
+        return {"error_code": ErrorCode.cluster_authorization_failed, "config_resources": []}
     if request.version == 0:
         asked = {ResourceType.CLIENT_METRICS}
     if asked - set(ResourceType):

@@ -26,6 +26,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
+from horolog.broker.authorisation import CLUSTER, TOPIC, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.fetch_reading import FetchReading, RequestedPartition, is_committed
@@ -35,6 +36,8 @@ from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.network.reply import Reply
+from horolog.rights.entries import CLUSTER_NAME
+from horolog.wire.acl import AclOperation
 from horolog.wire.api import ApiKey
 from horolog.wire.fetch import FetchedPartition, FetchedTopic, encode_fetch_response
 from horolog.wire.requests import FetchPartition, FetchRequest, FetchTopic
@@ -269,6 +272,18 @@ def _named(
     return ("" if topic is None else topic.name), asked.topic_id
 
 
+def _may_read(request: Request[FetchRequest], broker: BrokerParts, name: str) -> bool:
+    """Return True if the client may read a topic; a replica needs a right to the cluster."""
+    if not name and request.version >= 13:
+        return True  # there is nothing to read
+    access, peer, body = broker.access, request.peer, request.body
+    state = body.replica_state
+    if (body.replica_id if state is None else state.replica_id) >= 0:
+        operation = AclOperation.CLUSTER_ACTION
+        return access.allows_operation(peer, ApiKey.FETCH, operation, CLUSTER, CLUSTER_NAME)
+    return access.allows(peer, ApiKey.FETCH, TOPIC, name)
+
+
 def _find(
     request: Request[FetchRequest],
     broker: BrokerParts,
@@ -278,11 +293,14 @@ def _find(
 ) -> list[RequestedPartition]:
     """Look up requested partitions of a topic. Partitions without news are added to `quiet`."""
     found = []
+    is_allowed = broker.access.rights is None or _may_read(request, broker, name)
     for requested in some:
         partition, error = None, cast("HorologError | None", None)
         try:
             if not name and request.version >= 13:
                 raise RequestRefused(ErrorCode.unknown_topic_id, "no topic has this id")
+            if not is_allowed:
+                raise refusal(TOPIC)
             partition = broker.partition(name, requested.partition)
             if request.version < _ZSTD_SINCE and partition.log.config.compression_type == "zstd":
                 raise RequestRefused(
@@ -294,8 +312,8 @@ def _find(
                 quiet.append(_Quiet(requested, partition))
                 continue
             partition.log.check_epoch(requested.current_leader_epoch)
-        except HorologError as refusal:
-            partition, error = None, refusal
+        except HorologError as why:
+            partition, error = None, why
         found.append(
             RequestedPartition(
                 requested.partition,

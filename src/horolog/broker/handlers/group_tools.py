@@ -4,15 +4,17 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from horolog.broker.authorisation import CLUSTER, GROUP, NO_BITS
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
-from horolog.broker.handlers import authorized
 from horolog.broker.handlers.groups import group_error_code
 from horolog.broker.handlers.results import apart_if, each
 from horolog.broker.scheduling.codec_threads import Checkpoint
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for, printable
 from horolog.groups.group import Group
 from horolog.groups.values import GroupSnapshot, GroupState
+from horolog.rights.entries import CLUSTER_NAME
+from horolog.wire.acl import AclOperation
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 
@@ -46,7 +48,10 @@ def list_groups(
     """List the groups that pass the filters. Names are compared without case, as in Kafka."""
     states = {state.lower() for state in request.body.states_filter}
     types = {kind.lower() for kind in request.body.types_filter}
+    access, describe = broker.access, AclOperation.DESCRIBE
     groups = broker.groups.all()
+    if not access.sees(request.peer, describe, CLUSTER, CLUSTER_NAME):
+        groups = [it for it in groups if access.sees(request.peer, describe, GROUP, it.group_id)]
     if types and GROUP_TYPE not in types:
         groups = []
     error_code = ErrorCode.none
@@ -81,7 +86,7 @@ def _listed(
 # --- DescribeGroups: state, protocol and members of consumer groups ---------------------
 #
 # v1  throttle time
-# v3  authorized operations on request: all, for there is no authorizer
+# v3  authorized operations on request
 # v4  group instance id of members (KIP-345)
 # v5  flexible
 # v6  a group that is not there is an error with a message; before, it is a dead group
@@ -115,15 +120,18 @@ async def describe_groups(
     size = 0
     async for group_id in each(request, asked):
         if group_id not in found:
-            found[group_id] = _find(group_id, broker)
+            found[group_id] = _find(request, group_id, broker)
         size += found[group_id].size
-    with_operations = request.body.include_authorized_operations
-    make = partial(_descriptions, asked, found, request.version, with_operations)
+    bits = {}
+    if request.body.include_authorized_operations:
+        bits = {group_id: broker.access.bits(request.peer, GROUP, group_id) for group_id in found}
+    make = partial(_descriptions, asked, found, request.version, bits)
     return apart_if(len(asked) > _MANY_DESCRIBED or size > _LARGE_BYTES, make)
 
 
-def _find(group_id: str, broker: BrokerParts) -> _Found:
+def _find(request: Request[DescribeGroupsRequest], group_id: str, broker: BrokerParts) -> _Found:
     try:
+        broker.access.check(request.peer, ApiKey.DESCRIBE_GROUPS, GROUP, group_id)
         group = broker.groups.describe(group_id)
     except RequestRefused as error:
         return _Found(code_for(error), 0)
@@ -139,7 +147,7 @@ def _descriptions(
     asked: Sequence[str],
     found: Mapping[str, _Found],
     version: int,
-    with_operations: bool,
+    bits: Mapping[str, int],
     checkpoint: Checkpoint,
 ) -> "DescribeGroupsResponse":
     described: dict[str, DescribedGroup] = {}
@@ -152,8 +160,8 @@ def _descriptions(
             again_bytes += size
         else:
             described[group_id] = _described(group_id, group, version)
-            is_told = with_operations and not described[group_id]["error_code"]
-            operations = authorized.ON_GROUP if is_told else authorized.NOT_ASKED
+            is_told = not described[group_id]["error_code"]
+            operations = bits.get(group_id, NO_BITS) if is_told else NO_BITS
             described[group_id]["authorized_operations"] = operations
         if again_bytes > MOST_AGAIN_BYTES and size:
             described[group_id] = _described(group_id, ErrorCode.invalid_request, version)
@@ -215,6 +223,7 @@ async def delete_groups(
     async for group_id in each(request, dict.fromkeys(request.body.groups_names)):
         result: DeletableGroupResult = {"group_id": group_id, "error_code": ErrorCode.none}
         try:
+            broker.access.check(request.peer, ApiKey.DELETE_GROUPS, GROUP, group_id)
             await broker.groups.delete(group_id)
         except HorologError as error:
             result["error_code"] = group_error_code(error)

@@ -1,15 +1,17 @@
 """Requests about consumer groups and their members."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from horolog.broker.authorisation import refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers.results import apart_if, each
 from horolog.broker.scheduling.codec_threads import Checkpoint
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.values import Join, Joined, Protocol, Sync, Synced
+from horolog.wire.acl import AclResource
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import (
     FindCoordinatorRequest,
@@ -71,6 +73,7 @@ GROUP: Final = 0
 TRANSACTION: Final = 1
 _SHARE: Final = 2
 
+_KINDS: Final = {GROUP: AclResource.GROUP, TRANSACTION: AclResource.TRANSACTIONAL_ID}
 _MANY_KEYS: Final = 1_000  # keys
 
 
@@ -82,8 +85,14 @@ def find_coordinator(
     body = request.body
     here = broker.endpoint(request.peer.listener)
     find = partial(_coordinator, broker.config.node_id, here.host, here.port, body.key_type)
+    keys = body.coordinator_keys if request.version >= 4 else [body.key]
+    kind = _KINDS.get(body.key_type)
+    denied = frozenset[str]()
+    if kind is not None:
+        allows = partial(broker.access.allows, request.peer, ApiKey.FIND_COORDINATOR, kind)
+        denied = frozenset(key for key in keys if not allows(key))
     if request.version < 4:
-        found = find(body.key)
+        found = find(denied, body.key)
         return {
             "error_code": found["error_code"],
             "error_message": found["error_message"],
@@ -91,8 +100,7 @@ def find_coordinator(
             "host": found["host"],
             "port": found["port"],
         }
-    keys = body.coordinator_keys
-    return apart_if(len(keys) > _MANY_KEYS, partial(_coordinators, find, keys))
+    return apart_if(len(keys) > _MANY_KEYS, partial(_coordinators, partial(find, denied), keys))
 
 
 def _coordinators(
@@ -107,8 +115,13 @@ def _coordinators(
     return {"coordinators": coordinators}
 
 
-def _coordinator(node_id: int, host: str, port: int, key_type: int, key: str) -> "Coordinator":
+def _coordinator(
+    node_id: int, host: str, port: int, key_type: int, denied: Container[str], key: str
+) -> "Coordinator":
     error, message = _refusal(key, key_type)
+    if key in denied:
+        refused = refusal(_KINDS[key_type])
+        error, message = refused.code, str(refused)
     is_here = error is ErrorCode.none
     return {
         "key": key,
@@ -155,6 +168,9 @@ async def join_group(
 ) -> "JoinGroupResponse | Apart":
     """Add a member to a group, and wait for the next generation."""
     body = request.body
+    kind = AclResource.GROUP
+    if not broker.access.allows(request.peer, ApiKey.JOIN_GROUP, kind, body.group_id):
+        return _joined(request.version, Joined(refusal(kind).code, ""))
     rebalance_timeout_ms = body.session_timeout_ms
     if request.version >= 1:
         rebalance_timeout_ms = body.rebalance_timeout_ms
@@ -178,12 +194,18 @@ async def join_group(
         joined = await broker.groups.join(body.group_id, join)
     except RequestRefused as error:
         joined = Joined(code_for(error), body.member_id)
-    answer: JoinGroupResponse = {
+    answer = _joined(request.version, joined)
+    size = sum(1 + len(member.metadata) for member in joined.members)
+    return apart_if(size > _LARGE, lambda _: answer)
+
+
+def _joined(version: int, joined: Joined) -> "JoinGroupResponse":
+    return {
         "error_code": joined.error,
         "generation_id": joined.generation,
         "protocol_type": joined.protocol_type,
         # Null since v7 only.
-        "protocol_name": joined.protocol_name or ("" if request.version < 7 else None),
+        "protocol_name": joined.protocol_name or ("" if version < 7 else None),
         "leader": joined.leader,
         "skip_assignment": joined.skip_assignment,
         "member_id": joined.member_id,
@@ -196,8 +218,6 @@ async def join_group(
             for member in joined.members
         ],
     }
-    size = sum(1 + len(member.metadata) for member in joined.members)
-    return apart_if(size > _LARGE, lambda _: answer)
 
 
 # --- SyncGroup: a member gets its assignment; the leader sends those of all -------------
@@ -227,6 +247,7 @@ async def sync_group(
         assignments=tuple(assignments),
     )
     try:
+        broker.access.check(request.peer, ApiKey.SYNC_GROUP, AclResource.GROUP, body.group_id)
         synced = await broker.groups.sync(body.group_id, sync)
     except RequestRefused as error:
         synced = Synced(code_for(error))
@@ -250,6 +271,7 @@ def heartbeat(request: Request[HeartbeatRequest], broker: BrokerParts) -> "Heart
     """Extend a member's session."""
     body = request.body
     try:
+        broker.access.check(request.peer, ApiKey.HEARTBEAT, AclResource.GROUP, body.group_id)
         broker.groups.heartbeat(
             body.group_id,
             body.member_id,
@@ -275,9 +297,10 @@ async def leave_group(
 ) -> "LeaveGroupResponse":
     """Remove members from a group."""
     body = request.body
-    if not body.group_id:
-        return {"error_code": ErrorCode.invalid_group_id, "members": []}
     try:
+        broker.access.check(request.peer, ApiKey.LEAVE_GROUP, AclResource.GROUP, body.group_id)
+        if not body.group_id:
+            raise RequestRefused(ErrorCode.invalid_group_id, "a group id must not be empty")
         broker.groups.check_loaded(body.group_id)
     except RequestRefused as refused:
         return {"error_code": code_for(refused), "members": []}

@@ -25,8 +25,10 @@ from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from horolog.broker.authorisation import TOPIC
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api, shortcut
+from horolog.broker.handlers.results import each
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
@@ -112,6 +114,18 @@ async def list_offsets(
     for topic in request.body.topics:
         asked = Asked(request.version, request.body.isolation_level, topic.name)
         answers: list[ListOffsetsPartitionResponse] = []
+        if not broker.access.allows(request.peer, ApiKey.LIST_OFFSETS, TOPIC, topic.name):
+            denied = Found(ErrorCode.topic_authorization_failed)
+            topics.append(
+                {
+                    "name": topic.name,
+                    "partitions": [
+                        _answer(one.partition_index, denied)
+                        async for one in each(request, topic.partitions)
+                    ],
+                }
+            )
+            continue
         for start in range(0, len(topic.partitions), AT_ONCE):
             await request.checkpoint()
             some = topic.partitions[start : start + AT_ONCE]
@@ -133,6 +147,9 @@ def look_up_single(
     if requested is None:
         return None
     version, _, isolation_level, name, index, leader_epoch, timestamp = requested
+    access = broker.access
+    if access.rights is not None and not access.allows(peer, ApiKey.LIST_OFFSETS, TOPIC, name):
+        return _packed(requested, Found(ErrorCode.topic_authorization_failed))
     asked = Asked(version, isolation_level, name)
     look = partial(find, broker, asked, index, leader_epoch, timestamp)
     found = found_at_once(broker, asked, (timestamp,), look)

@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
+from horolog.broker.authorisation import GROUP, TOPIC
 from horolog.broker.broker import BrokerParts
 from horolog.broker.coordinators.group_coordinator import GroupCoordinator
 from horolog.broker.dispatch import Apart, Request, api
@@ -15,6 +16,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.groups.rows import OffsetRow
 from horolog.metadata.topics import Topic, TopicRegistry
 from horolog.offsets import TopicPartition
+from horolog.wire.acl import AclOperation
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import (
     OffsetDeleteRequest,
@@ -78,8 +80,8 @@ class Committed(NamedTuple):
     rows: Mapping[TopicPartition, OffsetRow]
     unstable: frozenset[TopicPartition]
     repeats: Repeats
-    is_loading: bool = False
-    """True if the group is not loaded yet: the response is COORDINATOR_LOAD_IN_PROGRESS."""
+    error: ErrorCode = ErrorCode.none
+    """Of a group that the client may not describe, or that is not loaded yet."""
 
     def partitions(
         self,
@@ -133,26 +135,64 @@ async def offset_fetch(
     size = len(asked)
     for group in asked:
         await request.checkpoint()
-        if group.group_id not in committed:
-            committed[group.group_id] = _committed(
-                groups, group.group_id, body.require_stable, repeats
-            )
+        group_id = group.group_id
+        if group_id not in committed:
+            if not broker.access.allows(request.peer, ApiKey.OFFSET_FETCH, GROUP, group_id):
+                error = ErrorCode.group_authorization_failed
+                committed[group_id] = Committed({}, frozenset(), repeats, error)
+            else:
+                committed[group_id] = _committed(groups, group_id, body.require_stable, repeats)
         if group.topics is None:
             size += len(committed[group.group_id].rows)
         size += sum(1 + len(topic.partition_indexes) for topic in group.topics or ())
+    topics = _VisibleTopics(broker.topics, await _hidden(request, broker, asked, committed))
     make = (
-        partial(_of_one_group, request.version, broker.topics, body, committed[body.group_id])
+        partial(_of_one_group, request.version, topics, body, committed[body.group_id])
         if of_one
-        else partial(_of_groups, request.version, broker.topics, body.groups, committed)
+        else partial(_of_groups, request.version, topics, body.groups, committed)
     )
     return apart_if(size > _MANY, make)
+
+
+class _VisibleTopics(NamedTuple):
+    """Topics of the broker, and those that the client may not describe."""
+
+    all: TopicRegistry
+    hidden: frozenset[str]
+
+
+async def _hidden(
+    request: Request[OffsetFetchRequest],
+    broker: BrokerParts,
+    asked: Sequence[OffsetFetchRequest | OffsetFetchRequestGroup],
+    committed: Mapping[str, Committed],
+) -> frozenset[str]:
+    """Return the topics in the request or in its answer that the client may not describe."""
+    access, peer = broker.access, request.peer
+    if access.rights is None:
+        return frozenset()
+    hidden: set[str] = set()
+    for group in asked:
+        if group.topics is None:
+            for name in {topic for topic, _ in committed[group.group_id].rows}:
+                await request.checkpoint()
+                if not access.sees(peer, AclOperation.DESCRIBE, TOPIC, name):
+                    hidden.add(name)
+        for topic in group.topics or ():
+            await request.checkpoint()
+            known = broker.topics.find_id(getattr(topic, "topic_id", None))
+            name = topic.name if request.version < 10 else "" if known is None else known.name
+            if name and not access.allows(peer, ApiKey.OFFSET_FETCH, TOPIC, name):
+                hidden.add(name)
+    return frozenset(hidden)
 
 
 def _committed(
     groups: GroupCoordinator, group_id: str, require_stable: bool, repeats: Repeats
 ) -> Committed:
     if groups.is_loading_group(group_id):
-        return Committed({}, frozenset(), repeats, is_loading=True)
+        loading = ErrorCode.coordinator_load_in_progress
+        return Committed({}, frozenset(), repeats, loading)
     offsets = groups.offsets
     unstable = offsets.pending.of_group(group_id) if require_stable else frozenset[TopicPartition]()
     return Committed(offsets.of_group(group_id), unstable, repeats)
@@ -160,15 +200,15 @@ def _committed(
 
 def _of_one_group(
     version: int,
-    topics: TopicRegistry,
+    topics: _VisibleTopics,
     body: OffsetFetchRequest,
     committed: Committed,
     checkpoint: Checkpoint,
 ) -> "OffsetFetchResponse":
     """Return the response about one group, in versions 0 to 7."""
     missing = ErrorCode.unknown_topic_or_partition if version == 0 else ErrorCode.none
-    if committed.is_loading:
-        missing = ErrorCode.coordinator_load_in_progress
+    if committed.error:
+        missing = committed.error
         if version >= _GROUP_ERROR_SINCE:
             return {"error_code": missing, "topics": []}
     found = _topics(version, topics, committed, body.topics, missing, checkpoint)
@@ -180,7 +220,7 @@ def _of_one_group(
 
 def _of_groups(
     version: int,
-    topics: TopicRegistry,
+    topics: _VisibleTopics,
     groups: Sequence[OffsetFetchRequestGroup],
     committed: Mapping[str, Committed],
     checkpoint: Checkpoint,
@@ -191,10 +231,9 @@ def _of_groups(
     answers: list[OffsetFetchResponseGroup] = []
     for group in groups:
         checkpoint()
-        error_code, of_group = ErrorCode.none, committed[group.group_id]
-        if of_group.is_loading:
-            error_code = ErrorCode.coordinator_load_in_progress
-        elif group.topics is None:
+        of_group = committed[group.group_id]
+        error_code = of_group.error
+        if not error_code and group.topics is None:
             if group.group_id in whole:
                 again += len(of_group.rows)
                 error_code = ErrorCode.invalid_request if again > MOST_AGAIN else ErrorCode.none
@@ -217,7 +256,7 @@ def _of_groups(
 
 def _topics(
     version: int,
-    topics: TopicRegistry,
+    topics: _VisibleTopics,
     committed: Committed,
     asked: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
     missing: ErrorCode,
@@ -237,15 +276,21 @@ def _topics(
     for topic in asked:
         name, topic_id, error_code = topic.name, getattr(topic, "topic_id", None), missing
         if version >= 10:
-            known = topics.find_id(topic_id)
+            known = topics.all.find_id(topic_id)
             name = "" if known is None else known.name
             error_code = ErrorCode.unknown_topic_id if known is None else ErrorCode.none
-        partitions = committed.partitions(name, topic.partition_indexes, checkpoint, error_code)
+        if name in topics.hidden:
+            denied = ErrorCode.topic_authorization_failed
+            of_topic = Committed({}, frozenset(), committed.repeats)
+            partitions = of_topic.partitions(name, topic.partition_indexes, checkpoint, denied)
+            name = topic.name
+        else:
+            partitions = committed.partitions(name, topic.partition_indexes, checkpoint, error_code)
         found.append({"name": name, "topic_id": topic_id, "partitions": partitions})
     return found
 
 
-def _existing(topics: TopicRegistry, committed: Committed) -> list[tuple[str, UUID, list[int]]]:
+def _existing(topics: _VisibleTopics, committed: Committed) -> list[tuple[str, UUID, list[int]]]:
     """Return name, id and committed partitions of each topic that exists."""
     indexes: dict[str, list[int]] = {}
     for topic_name, index in committed.rows:
@@ -253,7 +298,7 @@ def _existing(topics: TopicRegistry, committed: Committed) -> list[tuple[str, UU
     return [
         (name, topic.topic_id, of_topic)
         for name, of_topic in indexes.items()
-        if (topic := topics.find(name)) is not None
+        if name not in topics.hidden and (topic := topics.all.find(name)) is not None
     ]
 
 
@@ -271,22 +316,26 @@ async def offset_delete(
 ) -> "OffsetDeleteResponse | Apart":
     """Delete each offset, unless the group subscribes to its topic."""
     body = request.body
-    keys = [
-        (topic.name, partition.partition_index)
-        for topic in body.topics
-        for partition in topic.partitions
-    ]
+    access, peer, api_key = broker.access, request.peer, ApiKey.OFFSET_DELETE
     try:
+        access.check(peer, api_key, GROUP, body.group_id)
+        denied = {it.name for it in body.topics if not access.allows(peer, api_key, TOPIC, it.name)}
+        keys = [
+            (topic.name, partition.partition_index)
+            for topic in body.topics
+            for partition in (() if topic.name in denied else topic.partitions)
+        ]
         subscribed = await broker.groups.delete_offsets(body.group_id, keys)
     except HorologError as error:
         return {"error_code": group_error_code(error), "topics": []}
-    return apart_if(len(keys) > _MANY_DELETED, partial(_deleted, broker, body, subscribed))
+    return apart_if(len(keys) > _MANY_DELETED, partial(_deleted, broker, body, subscribed, denied))
 
 
 def _deleted(
     broker: BrokerParts,
     body: OffsetDeleteRequest,
     subscribed: frozenset[str],
+    denied: set[str],
     checkpoint: Checkpoint,
 ) -> "OffsetDeleteResponse":
     topics: list[OffsetDeleteResponseTopic] = []
@@ -296,7 +345,9 @@ def _deleted(
         for partition in topic.partitions:
             checkpoint()
             index = partition.partition_index
-            error_code = _error(known, index, is_subscribed=is_subscribed)
+            error_code = ErrorCode.topic_authorization_failed
+            if topic.name not in denied:
+                error_code = _error(known, index, is_subscribed=is_subscribed)
             partitions.append({"partition_index": index, "error_code": error_code})
         topics.append({"name": topic.name, "partitions": partitions})
     return {"error_code": ErrorCode.none, "topics": topics}

@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
+from horolog.broker.authorisation import TOPIC, TRANSACTIONAL_ID, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.coordinators.admission import Admitted, admit, transactional_header
 from horolog.broker.dispatch import Apart, Request, api, shortcut
@@ -94,6 +95,7 @@ async def produce(request: Request[ProduceRequest], broker: BrokerParts) -> Repl
         count = sum(len(asked.partition_data) for asked in body.topic_data)
         if count > _AT_ONCE:
             raise TooManyFields(f"{count} partitions are more than {_AT_ONCE}", 0)
+    access = broker.access
     topics: list[tuple[str, UUID | None, list[_SentBatch]]] = []
     for asked in body.topic_data:
         topic = find_topic(broker, request.version, asked.name, asked.topic_id)
@@ -106,6 +108,9 @@ async def produce(request: Request[ProduceRequest], broker: BrokerParts) -> Repl
             batch = _SentBatch(topic, data.records or b"", ProducedPartition(data.index))
             sent.append(batch)
             try:
+                name = asked.name if topic is None else topic.name
+                if access.rights is not None and (topic is not None or request.version < 13):
+                    access.check(request.peer, ApiKey.PRODUCE, TOPIC, name)
                 batch.partition = find_partition(
                     broker, request.version, body.acks, topic, data.index
                 )
@@ -114,8 +119,12 @@ async def produce(request: Request[ProduceRequest], broker: BrokerParts) -> Repl
         named = asked if topic is None else topic
         topics.append((named.name, named.topic_id, sent))
     batches = [batch for _, _, sent in topics for batch in sent]
+    is_refused = access.rights is not None and not _may_transact(request, broker, batches)
+    if is_refused:
+        for batch in batches:
+            batch.partition, batch.refusal = None, refusal(TRANSACTIONAL_ID)
     try:
-        if body.transactional_id is None:
+        if body.transactional_id is None or is_refused:
             await _begin(request, broker, batches, None)
         else:
             async with broker.producer_turns.turn(request.peer, body.transactional_id):
@@ -146,6 +155,18 @@ async def produce(request: Request[ProduceRequest], broker: BrokerParts) -> Repl
         for name, topic_id, sent in topics
     ]
     return _reply(request, broker, produced)
+
+
+def _may_transact(
+    request: Request[ProduceRequest], broker: BrokerParts, batches: Iterable[_SentBatch]
+) -> bool:
+    """Return True unless a batch is transactional, and the client may not use its id."""
+    if all(transactional_header(batch.records) is None for batch in batches):
+        return True
+    transactional_id = request.body.transactional_id
+    return transactional_id is not None and broker.access.allows(
+        request.peer, ApiKey.PRODUCE, TRANSACTIONAL_ID, transactional_id
+    )
 
 
 async def _begin(
@@ -206,6 +227,8 @@ def produce_single(
     topic = partition = None
     try:
         topic = find_topic(broker, version, name, topic_id)
+        if broker.access.rights is not None:
+            _check_single(broker, peer, asked, topic)
         partition = find_partition(broker, version, acks, topic, index)
         if transactional is not None:
             return _append_admitted(broker, peer, asked, topic, partition)
@@ -218,6 +241,24 @@ def produce_single(
         return _single_refused(broker, asked, topic, error, partition, peer.host)
     assert isinstance(appended, Appended)
     return _single_appended(broker, asked, appended, partition, peer.host)
+
+
+def _check_single(
+    broker: BrokerParts, peer: Peer, asked: SingleProduce, topic: Topic | None
+) -> None:
+    """Check that a client may send a batch.
+
+    Raises:
+        RequestRefused: it may not use its transactional id (53), or write to the topic (29).
+    """
+    access, transactional_id = broker.access, asked.transactional_id
+    if transactional_header(asked.records) is not None:
+        if transactional_id is None:
+            raise refusal(TRANSACTIONAL_ID)
+        access.check(peer, ApiKey.PRODUCE, TRANSACTIONAL_ID, transactional_id)
+    if topic is not None or asked.version < 13:
+        name = asked.name if topic is None else topic.name
+        access.check(peer, ApiKey.PRODUCE, TOPIC, name)
 
 
 async def _append_admitted(

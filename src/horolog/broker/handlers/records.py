@@ -3,6 +3,7 @@
 import logging
 from typing import TYPE_CHECKING
 
+from horolog.broker.authorisation import TOPIC, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.controller import check_owned
 from horolog.broker.dispatch import Request, api
@@ -52,8 +53,9 @@ async def delete_records(
     topics = []
     for name, of_topic in asked.items():
         reasons: set[str] = set()
+        is_allowed = broker.access.allows(request.peer, ApiKey.DELETE_RECORDS, TOPIC, name)
         deleted = [
-            await _delete(broker, name, requested, reasons)
+            await _delete(broker, name, requested, reasons, is_allowed=is_allowed)
             async for requested in each(request, of_topic.values())
         ]
         topics.append((name, deleted))
@@ -73,11 +75,18 @@ async def delete_records(
 
 
 async def _delete(
-    broker: BrokerParts, topic: str, requested: DeleteRecordsPartition, reasons: set[str]
+    broker: BrokerParts,
+    topic: str,
+    requested: DeleteRecordsPartition,
+    reasons: set[str],
+    *,
+    is_allowed: bool,
 ) -> "DeleteRecordsPartitionResult":
     """Advance the log start offset of one partition; a policy's reason is added to `reasons`."""
     start, code = -1, ErrorCode.none
     try:
+        if not is_allowed:
+            raise refusal(TOPIC)
         partition = broker.partition(topic, requested.partition_index)
         check_owned(broker.topics.named(topic))
         start = await partition.change(lambda log: log.delete_records(requested.offset))
@@ -110,18 +119,27 @@ async def offset_for_leader_epoch(
             {
                 "topic": topic.topic,
                 "partitions": [
-                    _end(broker, topic.topic, requested)
+                    _end(broker, topic.topic, requested, is_allowed=is_allowed)
                     async for requested in each(request, topic.partitions)
                 ],
             }
             for topic in request.body.topics
+            for is_allowed in [
+                broker.access.allows(
+                    request.peer, ApiKey.OFFSET_FOR_LEADER_EPOCH, TOPIC, topic.topic
+                )
+            ]
         ]
     }
 
 
-def _end(broker: BrokerParts, topic: str, requested: OffsetForLeaderPartition) -> "EpochEndOffset":
+def _end(
+    broker: BrokerParts, topic: str, requested: OffsetForLeaderPartition, *, is_allowed: bool
+) -> "EpochEndOffset":
     error_code, epoch, end_offset = ErrorCode.none, -1, -1
     try:
+        if not is_allowed:
+            raise refusal(TOPIC)
         log = broker.partition(topic, requested.partition).log
         log.check_epoch(requested.current_leader_epoch)
         end = log.end_of_epoch(requested.leader_epoch)

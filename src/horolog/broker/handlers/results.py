@@ -3,9 +3,15 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from horolog.broker.authorisation import CLUSTER
+from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request
 from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
 from horolog.errors import ErrorCode, HorologError, code_for
+from horolog.network.peer import Peer
+from horolog.rights.entries import CLUSTER_NAME
+from horolog.wire.acl import AclOperation
+from horolog.wire.api import ApiKey
 
 T = TypeVar("T")
 ResponseT = TypeVar("ResponseT", bound=Mapping[str, Any])
@@ -16,6 +22,14 @@ class PartOutcome(NamedTuple):
 
     error_code: ErrorCode = ErrorCode.none
     message: str | None = None
+
+
+def cluster_bits(broker: BrokerParts, peer: Peer, api_key: ApiKey) -> int:
+    """Return the operations that a client may do with the cluster; 0 if it may not know them."""
+    access, operation = broker.access, AclOperation.DESCRIBE
+    if not access.allows_operation(peer, api_key, operation, CLUSTER, CLUSTER_NAME):
+        return 0
+    return access.bits(peer, CLUSTER)
 
 
 async def outcome_of(call: Awaitable[object]) -> PartOutcome:

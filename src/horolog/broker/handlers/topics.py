@@ -5,15 +5,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
+from horolog.broker.authorisation import CLUSTER, NO_BITS, TOPIC, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api
-from horolog.broker.handlers import authorized
-from horolog.broker.handlers.results import each, outcome_of
+from horolog.broker.handlers.results import cluster_bits, each, outcome_of
 from horolog.broker.new_topics import NewTopic
 from horolog.config import describe_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.metadata.topics import NewPartitions, Topic, unknown_topic
+from horolog.rights.entries import CLUSTER_NAME
 from horolog.storage.names import INTERNAL_TOPICS
+from horolog.wire.acl import AclOperation
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import (
     CreatableTopic,
@@ -59,14 +61,15 @@ if TYPE_CHECKING:
 @api(ApiKey.METADATA)
 async def metadata(request: Request[MetadataRequest], broker: BrokerParts) -> "MetadataResponse":
     """Describe topics. A missing topic is created if the request and the broker allow it."""
-    body = request.body
-    operations = authorized.NOT_ASKED
-    if body.include_topic_authorized_operations:
-        operations = authorized.ON_TOPIC
+    body, access, peer = request.body, broker.access, request.peer
     asked: Sequence[MetadataRequestTopic] | None = body.topics
     answers: list[MetadataResponseTopic] = []
     if asked is None or (request.version == 0 and not asked):
-        answers = [await _described(request, broker, topic) for topic in broker.topics]
+        answers = [
+            await _described(request, broker, topic)
+            for topic in broker.topics
+            if access.sees(peer, AclOperation.DESCRIBE, TOPIC, topic.name)
+        ]
     elif request.version < 12 and not all(
         topic.name is not None and topic.topic_id is None for topic in asked
     ):
@@ -79,10 +82,18 @@ async def metadata(request: Request[MetadataRequest], broker: BrokerParts) -> "M
         )
         async for name, topic_id in each(request, named):
             answers.append(await _asked_for(request, broker, name, topic_id, creation))
-    for answer in answers:
+    async for answer in each(request, answers):
+        operations = NO_BITS
+        if (
+            body.include_topic_authorized_operations
+            and answer["error_code"] != ErrorCode.topic_authorization_failed
+        ):
+            operations = access.bits(peer, TOPIC, answer["name"] or "")
         answer["topic_authorized_operations"] = operations
-    here = broker.endpoint(request.peer.listener)
-    of_cluster = body.include_cluster_authorized_operations
+    here = broker.endpoint(peer.listener)
+    of_cluster = NO_BITS
+    if body.include_cluster_authorized_operations:
+        of_cluster = cluster_bits(broker, peer, ApiKey.METADATA)
     return {
         "brokers": [
             {
@@ -94,9 +105,7 @@ async def metadata(request: Request[MetadataRequest], broker: BrokerParts) -> "M
         ],
         "cluster_id": broker.cluster_id,
         "controller_id": broker.config.node_id,
-        "cluster_authorized_operations": (
-            authorized.ON_CLUSTER if of_cluster else authorized.NOT_ASKED
-        ),
+        "cluster_authorized_operations": of_cluster,
         "topics": answers,
     }
 
@@ -112,7 +121,7 @@ async def _refused(
             "topic_id": None,
             "is_internal": False,
             "partitions": [],
-            "topic_authorized_operations": authorized.NOT_ASKED,
+            "topic_authorized_operations": NO_BITS,
         }
         async for topic in each(request, asked)
     ]
@@ -120,7 +129,7 @@ async def _refused(
         "brokers": [],
         "cluster_id": None,
         "controller_id": -1,
-        "cluster_authorized_operations": authorized.NOT_ASKED,
+        "cluster_authorized_operations": NO_BITS,
         "topics": topics,
     }
 
@@ -134,10 +143,13 @@ async def _asked_for(
 ) -> "MetadataResponseTopic":
     try:
         if topic_id is not None:
-            topic: Topic | None = broker.topics.with_id(topic_id)
+            known = broker.topics.with_id(topic_id)
+            broker.access.check(request.peer, ApiKey.METADATA, TOPIC, known.name)
+            topic: Topic | None = known
         elif name is None:
             raise RequestRefused(ErrorCode.invalid_request, "a topic has neither a name nor an id")
         else:
+            broker.access.check(request.peer, ApiKey.METADATA, TOPIC, name)
             topic = broker.topics.find(name)
         if topic is None:
             assert name is not None
@@ -145,11 +157,13 @@ async def _asked_for(
             raise unknown_topic(name)  # as Kafka, where it is there for the next request
         return await _described(request, broker, topic)
     except HorologError as error:
+        code = code_for(error)
         return {
-            "error_code": code_for(error),
+            "error_code": code,
             "name": name,
             "topic_id": topic_id,
-            "is_internal": name in INTERNAL_TOPICS,
+            "is_internal": code is not ErrorCode.topic_authorization_failed
+            and name in INTERNAL_TOPICS,
             "partitions": [],
         }
 
@@ -160,6 +174,12 @@ async def _create(
     may_create = request.body.allow_auto_topic_creation
     if not (may_create and broker.config.auto_create_topics_enable) or name in INTERNAL_TOPICS:
         raise unknown_topic(name)
+    access, peer, create = broker.access, request.peer, AclOperation.CREATE
+    if not (
+        access.sees(peer, create, CLUSTER, CLUSTER_NAME)
+        or access.allows_operation(peer, ApiKey.METADATA, create, TOPIC, name)
+    ):
+        raise refusal(TOPIC)
     creation.take(broker.config.num_partitions)
     await broker.controller.ensure_topic(name)
 
@@ -213,18 +233,25 @@ async def create_topics(
     """Create each topic, and return a result for each."""
     body = request.body
     named = Counter(topic.name for topic in body.topics)
-    described = _Described(broker)
+    described, access, peer = _Described(broker), broker.access, request.peer
     answers: list[CreatableTopicResult] = []
-    refusal = _refusal(request, broker)
+    too_many = _too_many(request, broker)
     async for asked in each(request, {topic.name: topic for topic in body.topics}.values()):
         try:
-            if refusal is not None:
-                raise refusal
             _refuse_duplicate(asked.name, named)
+            if not access.allows(peer, ApiKey.CREATE_TOPICS, TOPIC, asked.name):
+                raise RequestRefused(ErrorCode.topic_authorization_failed, "Authorization failed.")
+            if too_many is not None:
+                raise too_many
             topic = await broker.controller.create_topic(
                 _new_topic(asked), validate_only=body.validate_only
             )
-            answers.append(_created(described, topic, validate_only=body.validate_only))
+            created = _created(described, topic, validate_only=body.validate_only)
+            if not access.sees(peer, AclOperation.DESCRIBE_CONFIGS, TOPIC, asked.name):
+                created["topic_config_error_code"] = ErrorCode.topic_authorization_failed
+                created["num_partitions"] = created["replication_factor"] = -1
+                created["configs"] = None
+            answers.append(created)
         except HorologError as error:
             answers.append(
                 {
@@ -240,7 +267,7 @@ async def create_topics(
     return {"topics": answers}
 
 
-def _refusal(request: Request[CreateTopicsRequest], broker: BrokerParts) -> RequestRefused | None:
+def _too_many(request: Request[CreateTopicsRequest], broker: BrokerParts) -> RequestRefused | None:
     """Return the error of a request that creates too many partitions, as Kafka does."""
     left = NewPartitions()
     try:
@@ -250,8 +277,8 @@ def _refusal(request: Request[CreateTopicsRequest], broker: BrokerParts) -> Requ
             else:
                 count = asked.num_partitions
                 left.take(broker.config.num_partitions if count == -1 else count)
-    except RequestRefused as refusal:
-        return refusal
+    except RequestRefused as error:
+        return error
     return None
 
 
@@ -322,6 +349,7 @@ async def create_partitions(
 
     async def create(asked: CreatePartitionsTopic) -> None:
         _refuse_duplicate(asked.name, named)
+        broker.access.check(request.peer, ApiKey.CREATE_PARTITIONS, TOPIC, asked.name)
         assignments = None
         if asked.assignments is not None:
             assignments = [tuple(assignment.broker_ids) for assignment in asked.assignments]
@@ -360,7 +388,7 @@ async def delete_topics(
     request: Request[DeleteTopicsRequest], broker: BrokerParts
 ) -> "DeleteTopicsResponse":
     """Delete each topic, and return a result for each. A topic that is repeated stays."""
-    body = request.body
+    body, access, peer = request.body, broker.access, request.peer
     if request.version >= 6:
         asked = [(topic.name, topic.topic_id) for topic in body.topics]
     else:
@@ -379,9 +407,15 @@ async def delete_topics(
                     ErrorCode.invalid_request,
                     "The provided topic name maps to an ID that was already supplied.",
                 )
-            topics = broker.topics
-            topic = topics.named(name) if topic_id is None else topics.with_id(topic_id)
-            name, topic_id = topic.name, topic.topic_id
+            if topic_id is None:
+                topic = _named(request, broker, name or "")
+                topic_id = topic.topic_id
+            else:
+                topic = broker.topics.with_id(topic_id)
+                if access.sees(peer, AclOperation.DESCRIBE, TOPIC, topic.name):
+                    name = topic.name
+            access.check(peer, ApiKey.DELETE_TOPICS, TOPIC, topic.name)
+            name = topic.name
             await broker.controller.delete_topic(topic)
         except HorologError as error:
             error_code, message = code_for(error), str(error)
@@ -396,6 +430,21 @@ async def delete_topics(
             }
         )
     return {"responses": responses}
+
+
+def _named(request: Request[DeleteTopicsRequest], broker: BrokerParts, name: str) -> Topic:
+    """Return the topic of this name, if the client may know of it.
+
+    Raises:
+        RequestRefused: it may not, or there is none.
+    """
+    access, peer, api_key = broker.access, request.peer, ApiKey.DELETE_TOPICS
+    if not (
+        access.sees(peer, AclOperation.DELETE, CLUSTER, CLUSTER_NAME)
+        or access.allows_operation(peer, api_key, AclOperation.DESCRIBE, TOPIC, name)
+    ):
+        raise refusal(TOPIC)
+    return broker.topics.named(name)
 
 
 async def _named_by_both(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from horolog.broker.authorisation import CLUSTER, TOPIC, TRANSACTIONAL_ID
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers.results import PartOutcome, apart_if, each
@@ -13,10 +14,12 @@ from horolog.broker.scheduling.codec_threads import Checkpoint
 from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.patterns import name_pattern
 from horolog.record.markers import TransactionEnd
+from horolog.rights.entries import CLUSTER_NAME
 from horolog.schemas.transactions import SECOND_FLOW
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.states import ActiveProducer
 from horolog.transactions.values import NONE, STATUS_NAMES, CoordinatedTransaction
+from horolog.wire.acl import AclOperation
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import (
     DescribeProducersRequest,
@@ -70,7 +73,7 @@ async def describe_producers(
             key = TopicPartition(asked.name, index)
             answer = known.get(key)
             if answer is None:
-                answer = known[key] = await _producers_of(broker, asked.name, index)
+                answer = known[key] = await _producers_of(request, broker, asked.name, index)
             else:
                 again += len(answer["active_producers"])
                 if again > MOST_AGAIN:
@@ -105,8 +108,11 @@ def _partition(
     }
 
 
-async def _producers_of(broker: BrokerParts, name: str, index: int) -> "PartitionResponse":
+async def _producers_of(
+    request: Request[DescribeProducersRequest], broker: BrokerParts, name: str, index: int
+) -> "PartitionResponse":
     try:
+        broker.access.check(request.peer, ApiKey.DESCRIBE_PRODUCERS, TOPIC, name)
         partition = _led_partition(broker, name, index)
         producers = await partition.change(lambda log: log.producers.active())
         return _partition(index, PartOutcome(), producers)
@@ -144,7 +150,8 @@ def list_transactions(
 ) -> "ListTransactionsResponse | Apart":
     """List transactional ids that pass every filter; one value of a filter must match."""
     try:
-        found = list(broker.transactions.all())
+        sees = partial(broker.access.sees, request.peer, AclOperation.DESCRIBE, TRANSACTIONAL_ID)
+        found = [it for it in broker.transactions.all() if sees(it[0])]
     except HorologError as error:
         return {
             "error_code": code_for(error),
@@ -214,13 +221,18 @@ async def describe_transactions(
     asked = dict.fromkeys(request.body.transactional_ids)
     return {
         "transaction_states": [
-            _described(broker, transactional_id) async for transactional_id in each(request, asked)
+            _described(request, broker, transactional_id)
+            async for transactional_id in each(request, asked)
         ]
     }
 
 
-def _described(broker: BrokerParts, transactional_id: str) -> "TransactionState":
+def _described(
+    request: Request[DescribeTransactionsRequest], broker: BrokerParts, transactional_id: str
+) -> "TransactionState":
+    access, peer = broker.access, request.peer
     try:
+        access.check(peer, ApiKey.DESCRIBE_TRANSACTIONS, TRANSACTIONAL_ID, transactional_id)
         transaction = broker.transactions.describe(transactional_id)
     except HorologError as error:
         return {
@@ -244,6 +256,7 @@ def _described(broker: BrokerParts, transactional_id: str) -> "TransactionState"
         "topics": [
             {"topic": topic, "partitions": indexes}
             for topic, indexes in transaction.topics().items()
+            if access.sees(peer, AclOperation.DESCRIBE, TOPIC, topic)
         ],
     }
 
@@ -263,6 +276,10 @@ async def write_txn_markers(
     request: Request[WriteTxnMarkersRequest], broker: BrokerParts
 ) -> "WriteTxnMarkersResponse":
     """Append markers, one after the other."""
+    access, peer, api_key = broker.access, request.peer, ApiKey.WRITE_TXN_MARKERS
+    is_allowed = access.sees(peer, AclOperation.ALTER, CLUSTER, CLUSTER_NAME) or access.allows(
+        peer, api_key, CLUSTER, CLUSTER_NAME
+    )
     results: list[WritableTxnMarkerResult] = []
     for marker in request.body.markers:
         topics: list[WritableTxnMarkerTopicResult] = []
@@ -270,7 +287,9 @@ async def write_txn_markers(
             partitions: list[WritableTxnMarkerPartitionResult] = [
                 {
                     "partition_index": index,
-                    "error_code": await _write(broker, marker, topic.name, index),
+                    "error_code": await _write(broker, marker, topic.name, index)
+                    if is_allowed
+                    else ErrorCode.cluster_authorization_failed,
                 }
                 async for index in each(request, topic.partition_indexes)
             ]

@@ -4,6 +4,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from horolog.broker.authorisation import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api, shortcut
 from horolog.broker.handlers.commits import (
@@ -20,6 +21,7 @@ from horolog.groups.values import Committer
 from horolog.metadata.topics import Topic
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
+from horolog.rights.entries import CLUSTER_NAME
 from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
 from horolog.storage.names import CONSUMER_OFFSETS, INTERNAL_TOPICS, TopicPartition
 from horolog.transactions.values import NONE, ProducerIdentity
@@ -84,8 +86,13 @@ async def init_producer_id(
     body = request.body
     try:
         if body.transactional_id is None:
+            if not broker.access.may_be_idempotent(request.peer):
+                raise refusal(CLUSTER)
             producer = ProducerIdentity(await broker.producer_ids.next(), 0)
         else:
+            broker.access.check(
+                request.peer, ApiKey.INIT_PRODUCER_ID, TRANSACTIONAL_ID, body.transactional_id
+            )
             producer = await broker.transactions.initialise(
                 body.transactional_id, body.transaction_timeout_ms, _expected(body)
             )
@@ -119,6 +126,7 @@ def _expected(body: InitProducerIdRequest) -> ProducerIdentity | None:
 
 _KNOWS_FENCED: Final = 2
 _BATCHED: Final = 4
+ADD: Final = ApiKey.ADD_PARTITIONS_TO_TXN
 
 
 @api(ApiKey.ADD_PARTITIONS_TO_TXN)
@@ -138,6 +146,11 @@ async def add_partitions_to_txn(
             verify_only=False,
         )
         return {"results_by_topic_v3_and_below": results}
+    if not broker.access.allows(request.peer, ADD, CLUSTER, CLUSTER_NAME):
+        return {
+            "error_code": ErrorCode.cluster_authorization_failed,
+            "results_by_transaction": [],
+        }
     return {
         "error_code": ErrorCode.none,
         "results_by_transaction": [
@@ -163,13 +176,15 @@ def add_single(broker: BrokerParts, peer: Peer, frame: bytes) -> Coroutine[Any, 
     asked = read_add(frame)
     if asked is None:
         return None
-    return _add_single(broker, asked)
+    return _add_single(broker, peer, asked)
 
 
-async def _add_single(broker: BrokerParts, asked: SingleAdd) -> Reply:
+async def _add_single(broker: BrokerParts, peer: Peer, asked: SingleAdd) -> Reply:
     version, correlation_id, transactional_id, producer_id, epoch, name, index = asked
     partition = TopicPartition(name, index)
-    code = _refusal(broker, version, partition)
+    code = ErrorCode.transactional_id_authorization_failed
+    if broker.access.allows(peer, ADD, TRANSACTIONAL_ID, transactional_id):
+        code = _refusal(broker, peer, version, partition)
     if code is ErrorCode.none:
         producer = ProducerIdentity(producer_id, epoch)
         try:
@@ -179,9 +194,12 @@ async def _add_single(broker: BrokerParts, asked: SingleAdd) -> Reply:
     return (added_answers(version, name).pack(correlation_id, index, code),)
 
 
-def _refusal(broker: BrokerParts, version: int, partition: TopicPartition) -> ErrorCode:
+def _refusal(broker: BrokerParts, peer: Peer, version: int, partition: TopicPartition) -> ErrorCode:
     """Return the error of a partition. Clients cannot write to internal topics."""
-    if version < _BATCHED and partition.topic in INTERNAL_TOPICS:
+    topic = partition.topic
+    if version < _BATCHED and (
+        topic in INTERNAL_TOPICS or not broker.access.allows(peer, ADD, TOPIC, topic)
+    ):
         return ErrorCode.topic_authorization_failed
     if broker.partitions.find(*partition) is None:
         return ErrorCode.unknown_topic_or_partition
@@ -203,9 +221,11 @@ async def _add(
         for index in topic.partitions:
             await request.checkpoint()
             partition = TopicPartition(topic.name, index)
-            refusals[partition] = _refusal(broker, version, partition)
+            refusals[partition] = _refusal(broker, request.peer, version, partition)
     codes: Mapping[TopicPartition, ErrorCode] = refusals
     try:
+        if version < _BATCHED:
+            broker.access.check(request.peer, ADD, TRANSACTIONAL_ID, transactional_id)
         if any(refusals.values()):
             codes = {
                 each: code or ErrorCode.operation_not_attempted for each, code in refusals.items()
@@ -246,8 +266,15 @@ async def add_offsets_to_txn(
     request: Request[AddOffsetsToTxnRequest], broker: BrokerParts
 ) -> "AddOffsetsToTxnResponse":
     """Add the group's partition of `__consumer_offsets` to a transaction."""
-    body = request.body
+    body, access, peer, api_key = (
+        request.body,
+        broker.access,
+        request.peer,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+    )
     try:
+        access.check(peer, api_key, TRANSACTIONAL_ID, body.transactional_id)
+        access.check(peer, api_key, GROUP, body.group_id)
         if not body.group_id:
             raise RequestRefused(ErrorCode.invalid_group_id, "a group id must not be empty")
         index = broker.groups.transactions.partition_of(body.group_id)
@@ -312,12 +339,26 @@ async def txn_offset_commit(
     topics = await named_topics(
         request,
         (
-            (partial(asked_topic, broker, asked, by_id=request.version >= _BY_ID), asked.partitions)
+            (
+                partial(
+                    asked_topic,
+                    broker,
+                    request.peer,
+                    ApiKey.TXN_OFFSET_COMMIT,
+                    asked,
+                    by_id=request.version >= _BY_ID,
+                ),
+                asked.partitions,
+            )
             for asked in body.topics
         ),
         row,
     )
-    if any(topic.has_existing for topic in topics):
+    refused = _refusal_of_commit(request, broker)
+    if refused is not None:
+        for topic in topics:
+            topic.fail_all(refused.code)
+    elif any(topic.has_existing for topic in topics):
         await _commit(request, broker, topics)
     return {
         "topics": [
@@ -325,6 +366,17 @@ async def txn_offset_commit(
             for asked, of_topic in zip(body.topics, topics, strict=True)
         ]
     }
+
+
+def _refusal_of_commit(
+    request: Request[TxnOffsetCommitRequest], broker: BrokerParts
+) -> RequestRefused | None:
+    """Return the error of a client that may not use the transactional id, or the group."""
+    body, access, peer = request.body, broker.access, request.peer
+    for kind, name in ((TRANSACTIONAL_ID, body.transactional_id), (GROUP, body.group_id)):
+        if not access.allows(peer, ApiKey.TXN_OFFSET_COMMIT, kind, name):
+            return refusal(kind)
+    return None
 
 
 async def _commit(
@@ -402,7 +454,12 @@ async def end_txn(request: Request[EndTxnRequest], broker: BrokerParts) -> "EndT
     body = request.body
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     code, after = await _end(
-        broker, request.version, body.transactional_id, producer, commit=body.committed
+        broker,
+        request.peer,
+        request.version,
+        body.transactional_id,
+        producer,
+        commit=body.committed,
     )
     return {"error_code": code, "producer_id": after.id, "producer_epoch": after.epoch}
 
@@ -413,13 +470,13 @@ def end_single(broker: BrokerParts, peer: Peer, frame: bytes) -> Coroutine[Any, 
     asked = read_end(frame)
     if asked is None:
         return None
-    return _end_single(broker, asked)
+    return _end_single(broker, peer, asked)
 
 
-async def _end_single(broker: BrokerParts, asked: SingleEnd) -> Reply:
+async def _end_single(broker: BrokerParts, peer: Peer, asked: SingleEnd) -> Reply:
     version, correlation_id, transactional_id, producer_id, epoch, committed = asked
     producer = ProducerIdentity(producer_id, epoch)
-    code, after = await _end(broker, version, transactional_id, producer, commit=committed)
+    code, after = await _end(broker, peer, version, transactional_id, producer, commit=committed)
     answers = ended_answers(version)
     if version < _BUMPS_EPOCH:
         return (answers.pack(correlation_id, code),)
@@ -428,6 +485,7 @@ async def _end_single(broker: BrokerParts, asked: SingleEnd) -> Reply:
 
 async def _end(
     broker: BrokerParts,
+    peer: Peer,
     version: int,
     transactional_id: str,
     producer: ProducerIdentity,
@@ -437,6 +495,7 @@ async def _end(
     """Commit or abort; return the error code, and the producer of the next transaction."""
     flow = SECOND_FLOW if version >= _BUMPS_EPOCH else FIRST_FLOW
     try:
+        broker.access.check(peer, ApiKey.END_TXN, TRANSACTIONAL_ID, transactional_id)
         after = await broker.transactions.end(transactional_id, producer, flow, commit=commit)
     except HorologError as error:
         code = transaction_code(error, knows_fenced=version >= _KNOWS_FENCED)

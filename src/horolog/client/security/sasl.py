@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from horolog.client.deadline import Deadline
 from horolog.client.security.errors import AuthenticationFailed
-from horolog.client.security.jaas import parse_jaas
 from horolog.client.security.settings import Security
+from horolog.security.jaas import parse_jaas
 
 if TYPE_CHECKING:
     from horolog.client.security.tokens import Token

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from horolog.client.deadline import Deadline
 from horolog.client.security.errors import NoToken
-from horolog.client.security.jaas import parse_jaas
 from horolog.client.security.settings import Security
 from horolog.client.security.token_endpoint import (
     SETTING,
@@ -23,6 +22,7 @@ from horolog.client.security.token_endpoint import (
 )
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
+from horolog.security.jaas import parse_jaas
 
 _MAX_FILE_BYTES: Final = 1 << 20
 _KEPT: Final = 0.8

@@ -2,8 +2,8 @@
 
 import pytest
 
-from horolog.client import parse_jaas
 from horolog.errors import Misconfigured
+from horolog.security import parse_jaas
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,269 @@
+"""Requests about access control entries: DescribeAcls, CreateAcls, DeleteAcls.
+
+An entry of an unknown number closes the connection, and one of ANY or MATCH fails all that come
+with it, as in Apache Kafka. Everything else that is wrong about an entry is answered with it.
+"""
+
+from collections.abc import Iterable
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from horolog.broker.authorisation import CLUSTER
+from horolog.broker.broker import BrokerParts
+from horolog.broker.dispatch import Request, api
+from horolog.broker.handlers.results import PartOutcome, each
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.network.dispatching import Hangup
+from horolog.rights.checks import check_entry, check_filter
+from horolog.rights.entries import Entry, EntryFilter
+from horolog.rights.model import Rights
+from horolog.wire.acl import AclOperation, AclPattern, AclPermission, AclResource
+from horolog.wire.api import ApiKey
+from horolog.wire.requests import (
+    AclCreation,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+)
+
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        CreateAclsResponse,
+        DeleteAclsFilterResult,
+        DeleteAclsMatchingAcl,
+        DeleteAclsResponse,
+        DescribeAclsResource,
+        DescribeAclsResponse,
+    )
+
+_MOST_CHANGED: Final = 10_000
+"""Most entries that one request makes or deletes, as in Apache Kafka."""
+_AT_ONCE: Final = 1_000
+
+
+def _rights(request: Request[Any], broker: BrokerParts, api_key: ApiKey) -> Rights:
+    """Return the rights, if there are any and the client may use them.
+
+    Raises:
+        RequestRefused: the broker has no authorizer (54), or the client may not (31).
+    """
+    rights = broker.access.rights
+    if rights is None:
+        raise RequestRefused(
+            ErrorCode.security_disabled, "No Authorizer is configured on the broker"
+        )
+    broker.access.check(request.peer, api_key, CLUSTER)
+    return rights
+
+
+async def _found(
+    request: Request[Any], rights: Rights, entries: EntryFilter
+) -> list[tuple[UUID, Entry]]:
+    """Return the entries that a filter takes, in a stable order."""
+    known = list(rights.items())
+    found: list[tuple[UUID, Entry]] = []
+    for start in range(0, len(known), _AT_ONCE):
+        await request.checkpoint()
+        found += [it for it in known[start : start + _AT_ONCE] if entries.takes(it[1])]
+    return found
+
+
+# --- DescribeAcls: the entries that a filter takes --------------------------------------
+#
+# v1  patterns
+# v2  flexible
+# v3  users as resources (KIP-373)
+
+
+@api(ApiKey.DESCRIBE_ACLS)
+async def describe_acls(
+    request: Request[DescribeAclsRequest], broker: BrokerParts
+) -> "DescribeAclsResponse":
+    """List the entries by resource."""
+    try:
+        rights = _rights(request, broker, ApiKey.DESCRIBE_ACLS)
+    except RequestRefused as error:
+        return {"error_code": error.code, "error_message": str(error), "resources": []}
+    entries = _filter(request.body)
+    found = sorted(entry for _, entry in await _found(request, rights, entries))
+    resources: list[DescribeAclsResource] = []
+    of_resource = attrgetter("resource_type", "name", "pattern")
+    for (kind, name, pattern), its in groupby(found, of_resource):
+        await request.checkpoint()
+        resources.append(
+            {
+                "resource_type": kind,
+                "resource_name": name,
+                "pattern_type": pattern,
+                "acls": [
+                    {
+                        "principal": entry.principal,
+                        "host": entry.host,
+                        "operation": entry.operation,
+                        "permission_type": entry.permission,
+                    }
+                    for entry in its
+                ],
+            }
+        )
+    return {"error_code": ErrorCode.none, "error_message": None, "resources": resources}
+
+
+def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> EntryFilter:
+    """Return the filter of a request.
+
+    Raises:
+        Hangup: a number in it is unknown.
+    """
+    entries = EntryFilter(
+        asked.resource_type_filter,
+        asked.resource_name_filter,
+        asked.pattern_type_filter,
+        asked.principal_filter,
+        asked.host_filter,
+        asked.operation,
+        asked.permission_type,
+    )
+    try:
+        check_filter(entries)
+    except RequestRefused as error:
+        raise Hangup(f"a filter of access control entries: {error}") from None
+    return entries
+
+
+# --- CreateAcls: makes entries; one that is there already is no error -------------------
+#
+# v1 to v3 as DescribeAcls
+
+
+@api(ApiKey.CREATE_ACLS)
+async def create_acls(
+    request: Request[CreateAclsRequest], broker: BrokerParts
+) -> "CreateAclsResponse":
+    """Make the valid entries, all of them or none; each has its own error."""
+    asked = request.body.creations
+    try:
+        _rights(request, broker, ApiKey.CREATE_ACLS)
+        _check_numbers(asked)
+        outcomes, good = [], dict[Entry, None]()
+        async for creation in each(request, asked):
+            entry = _entry(creation)
+            outcome = PartOutcome()
+            try:
+                check_entry(entry, broker.metadata_version)
+                good[entry] = None
+            except RequestRefused as error:
+                outcome = PartOutcome(error.code, str(error))
+            outcomes.append(outcome)
+        _check_number(len(good))
+        await broker.controller.create_entries(good)
+    except HorologError as error:
+        if isinstance(error, Hangup):
+            raise
+        outcomes = [PartOutcome(code_for(error), str(error))] * len(asked)
+    return {
+        "results": [
+            {"error_code": error_code, "error_message": message} for error_code, message in outcomes
+        ]
+    }
+
+
+def _entry(asked: AclCreation) -> Entry:
+    return Entry(
+        asked.resource_type,
+        asked.resource_name,
+        asked.resource_pattern_type,
+        asked.principal,
+        asked.host,
+        asked.operation,
+        asked.permission_type,
+    )
+
+
+def _check_numbers(asked: Iterable[AclCreation]) -> None:
+    """Check the numbers of all entries.
+
+    Raises:
+        Hangup: one is unknown.
+        RequestRefused: one is for filters only (-1).
+    """
+    is_for_filters = False
+    for creation in asked:
+        for known, number in (
+            (AclResource, creation.resource_type),
+            (AclPattern, creation.resource_pattern_type),
+            (AclOperation, creation.operation),
+            (AclPermission, creation.permission_type),
+        ):
+            if not 0 < number < len(known):
+                raise Hangup(f"an access control entry has an unknown number: {number}")
+            is_for_filters |= number == known.ANY
+        is_for_filters |= creation.resource_pattern_type == AclPattern.MATCH
+    if is_for_filters:
+        raise RequestRefused(
+            ErrorCode.unknown_server_error, "ANY and MATCH are for filters, not for an entry"
+        )
+
+
+def _check_number(count: int) -> None:
+    if count > _MOST_CHANGED:
+        raise RequestRefused(
+            ErrorCode.policy_violation,
+            f"a request may change {_MOST_CHANGED} access control entries at most",
+        )
+
+
+# --- DeleteAcls: deletes the entries that filters take, and lists them ------------------
+#
+# v1 to v3 as DescribeAcls
+
+
+@api(ApiKey.DELETE_ACLS)
+async def delete_acls(
+    request: Request[DeleteAclsRequest], broker: BrokerParts
+) -> "DeleteAclsResponse":
+    """Delete what each filter takes. A filter that takes nothing is no error."""
+    asked = request.body.filters
+    try:
+        rights = _rights(request, broker, ApiKey.DELETE_ACLS)
+        filters = [_filter(one) async for one in each(request, asked)]
+        taken: list[list[tuple[UUID, Entry]]] = []
+        count = 0
+        for entries in filters:
+            taken.append(await _found(request, rights, entries))
+            count += len(taken[-1])
+            _check_number(count)
+        # Another request may have deleted some meanwhile.
+        deleted = await broker.controller.delete_entries([it[0] for its in taken for it in its])
+        outcome = PartOutcome()
+        taken = [[it for it in its if it[0] in deleted] for its in taken]
+    except Hangup:
+        raise
+    except HorologError as error:
+        outcome = PartOutcome(code_for(error), str(error))
+        taken = [[]] * len(asked)
+    return {"filter_results": [_deleted(its, outcome) for its in taken]}
+
+
+def _deleted(
+    entries: Iterable[tuple[UUID, Entry]], outcome: PartOutcome
+) -> "DeleteAclsFilterResult":
+    deleted: list[DeleteAclsMatchingAcl] = [
+        {
+            "error_code": ErrorCode.none,
+            "error_message": None,
+            "resource_type": entry.resource_type,
+            "resource_name": entry.name,
+            "pattern_type": entry.pattern,
+            "principal": entry.principal,
+            "host": entry.host,
+            "operation": entry.operation,
+            "permission_type": entry.permission,
+        }
+        for _, entry in entries
+    ]
+    error_code, message = outcome
+    return {"error_code": error_code, "error_message": message, "matching_acls": deleted}

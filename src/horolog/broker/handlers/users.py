@@ -1,0 +1,168 @@
+"""Requests about users: what is kept of their passwords (SCRAM, KIP-554)."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from horolog.broker.authorisation import CLUSTER, refusal
+from horolog.broker.broker import BrokerParts
+from horolog.broker.dispatch import Request, api
+from horolog.broker.handlers.results import PartOutcome, each
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for, printable
+from horolog.rights.entries import CLUSTER_NAME
+from horolog.security.scram import (
+    LEAST_ITERATIONS,
+    MOST_ITERATIONS,
+    Credential,
+    ScramMechanism,
+    credential_of,
+)
+from horolog.wire.api import ApiKey
+from horolog.wire.requests import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
+
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        AlterUserScramCredentialsResponse,
+        DescribeUserScramCredentialsResponse,
+        DescribeUserScramCredentialsResult,
+    )
+
+# --- DescribeUserScramCredentials: mechanisms and iterations of users -------------------
+#
+# v0  flexible from the start
+
+
+@api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
+async def describe_user_scram_credentials(
+    request: Request[DescribeUserScramCredentialsRequest], broker: BrokerParts
+) -> "DescribeUserScramCredentialsResponse":
+    """Describe the users of the request; all of them without any."""
+    api_key = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
+    if not broker.access.allows(request.peer, api_key, CLUSTER, CLUSTER_NAME):
+        code, message = ErrorCode.cluster_authorization_failed, str(refusal(CLUSTER))
+        return {
+            "error_code": code,
+            "error_message": message,
+            "results": [
+                {"user": "", "error_code": code, "error_message": message, "credential_infos": []}
+            ],
+        }
+    by_user: dict[str, dict[int, Credential]] = {}
+    async for (user, number), credential in each(request, list(broker.credentials.items())):
+        by_user.setdefault(user, {})[number] = credential
+    asked = request.body.users
+    names = [user.name async for user in each(request, asked)] if asked else list(by_user)
+    times = Counter(names)
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "results": [
+            _described(user, count, by_user.get(user, {}))
+            async for user, count in each(request, times.items())
+        ],
+    }
+
+
+def _described(
+    user: str, times: int, credentials: dict[int, Credential]
+) -> "DescribeUserScramCredentialsResult":
+    outcome = PartOutcome()
+    if times > 1:
+        outcome = PartOutcome(
+            ErrorCode.duplicate_resource, f"Cannot describe a user twice in one request: {user}"
+        )
+    elif not credentials:
+        outcome = PartOutcome(
+            ErrorCode.resource_not_found, f"There are no SCRAM credentials of the user: {user}"
+        )
+    code, message = outcome
+    return {
+        "user": user,
+        "error_code": code,
+        "error_message": None if message is None else printable(message),
+        "credential_infos": [
+            {"mechanism": number, "iterations": credentials[number].iterations}
+            for number in ([] if code else sorted(credentials))
+        ],
+    }
+
+
+# --- AlterUserScramCredentials: sets and removes them -----------------------------------
+#
+# v0  flexible from the start
+#
+# A client sends the salted password, never the password. Each user has its own error.
+
+
+@api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
+async def alter_user_scram_credentials(
+    request: Request[AlterUserScramCredentialsRequest], broker: BrokerParts
+) -> "AlterUserScramCredentialsResponse":
+    """Set and remove what is kept of passwords."""
+    body = request.body
+    named = [it.name async for it in each(request, body.deletions)]
+    named += [it.name async for it in each(request, body.upsertions)]
+    times = Counter(named)
+    outcomes = dict.fromkeys(named, PartOutcome())
+    changed: dict[tuple[str, int], Credential] = {}
+    removed: list[tuple[str, int]] = []
+    try:
+        broker.access.check(request.peer, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, CLUSTER)
+        async for deletion in each(request, body.deletions):
+            name = deletion.name
+            try:
+                removed.append((name, _mechanism(name, times[name], deletion.mechanism)))
+            except RequestRefused as error:
+                outcomes[name] = PartOutcome(error.code, str(error))
+        async for upsertion in each(request, body.upsertions):
+            name = upsertion.name
+            try:
+                mechanism = _mechanism(name, times[name], upsertion.mechanism)
+                changed[name, mechanism] = _credential(mechanism, upsertion)
+            except RequestRefused as error:
+                outcomes[name] = PartOutcome(error.code, str(error))
+        present = await broker.controller.change_credentials(changed, removed)
+        for name, number in removed:
+            if (name, number) not in present:
+                outcomes[name] = PartOutcome(
+                    ErrorCode.resource_not_found,
+                    "Attempt to delete a user credential that does not exist",
+                )
+    except HorologError as error:
+        outcomes = dict.fromkeys(named, PartOutcome(code_for(error), str(error)))
+    return {
+        "results": [
+            {"user": user, "error_code": code, "error_message": message}
+            for user, (code, message) in outcomes.items()
+        ]
+    }
+
+
+def _mechanism(name: str, times: int, number: int) -> ScramMechanism:
+    """Return the mechanism of a change, if the user may be changed."""
+    if times > 1:
+        raise RequestRefused(
+            ErrorCode.duplicate_resource,
+            "A user credential cannot be altered twice in the same request",
+        )
+    if not name:
+        raise RequestRefused(ErrorCode.unacceptable_credential, "Username must not be empty")
+    try:
+        return ScramMechanism(number)
+    except ValueError:
+        raise RequestRefused(
+            ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism"
+        ) from None
+
+
+def _credential(mechanism: ScramMechanism, change: ScramCredentialUpsertion) -> Credential:
+    iterations = change.iterations
+    if iterations < LEAST_ITERATIONS:
+        raise RequestRefused(ErrorCode.unacceptable_credential, "Too few iterations")
+    if iterations > MOST_ITERATIONS:
+        raise RequestRefused(ErrorCode.unacceptable_credential, "Too many iterations")
+    salted, salt = bytes(change.salted_password), bytes(change.salt)
+    return credential_of(mechanism, salted, salt, iterations)

@@ -1,0 +1,204 @@
+"""Logins of clients (SASL): what a connection may send before it has a principal.
+
+`LoginDispatch` stands between the connections and the dispatcher of a broker with a listener that
+asks for a login. It costs one comparison a request.
+
+    ApiVersions, once; SaslHandshake; then SaslAuthenticate until the mechanism is satisfied
+
+After SaslHandshake 0 the mechanism's messages come without Kafka's headers. Anything else ends the
+connection. So does a failed login, after `connection.failed.authentication.delay.ms`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Final, TypeAlias
+
+from horolog.broker.audit import Audit
+from horolog.broker.broker import BrokerParts
+from horolog.broker.dispatch import Dispatcher, packed, refuse_version
+from horolog.buffers import Buffer
+from horolog.config import Login
+from horolog.errors import ErrorCode, printable
+from horolog.network.dispatching import Hangup
+from horolog.network.peer import Peer
+from horolog.network.reply import Reply
+from horolog.security.logins import LoginFailed, PlainLogin, ServerLogin
+from horolog.security.scram import Credential, ScramLogin, ScramMechanism
+from horolog.wire.api import SUPPORTED, ApiKey
+from horolog.wire.codec import TooManyFields, decode_request
+from horolog.wire.error_responses import error_response
+from horolog.wire.frame import LENGTH_BYTES, RequestHeader, parse_request_header
+
+_MOST_FIELDS: Final = 1_000
+_NOT_YET: Final = "SaslAuthenticate is expected after SaslHandshake"
+
+_Answer: TypeAlias = "Reply | asyncio.Future[Reply | None] | None"
+
+
+class _State:
+    """How far the login of a connection is."""
+
+    __slots__ = ("has_versions", "is_raw", "login")
+
+    def __init__(self) -> None:
+        self.has_versions = False
+        """Whether ApiVersions was answered."""
+        self.login: ServerLogin | None = None
+        """Set by SaslHandshake."""
+        self.is_raw = False
+        """Whether its messages come without headers."""
+
+
+class LoginDispatch:
+    """Answers clients without a principal, and hands the others on."""
+
+    def __init__(self, dispatcher: Dispatcher, then: Any, broker: BrokerParts) -> None:
+        """Stand in front of `then`, which is the dispatcher or stands in front of it."""
+        self._dispatcher = dispatcher
+        self._then = then
+        self._broker = broker
+        self._audit = Audit(logging.getLogger(__name__))
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[Reply | None]] = set()
+
+    def __call__(self, frame: Buffer, peer: Peer) -> _Answer:
+        """Answer a request.
+
+        Raises:
+            HorologError: as the dispatcher, or it may not be sent before the login is done.
+        """
+        if peer.principal is not None:
+            answer: _Answer = self._then(frame, peer)
+            return answer
+        if not isinstance(peer.login, _State):
+            peer.login = _State()
+        state = peer.login
+        if state.login is not None and state.is_raw:
+            return self._raw(peer, state, bytes(frame))
+        header = parse_request_header(frame)
+        if state.login is not None:
+            return self._authenticate(header, frame, peer, state)
+        if header.api_key is ApiKey.API_VERSIONS and not state.has_versions:
+            state.has_versions = header.api_version in range(*_served(ApiKey.API_VERSIONS))
+            return self._dispatcher(frame, peer)
+        if header.api_key is not ApiKey.SASL_HANDSHAKE:
+            raise Hangup(f"{header.title} was sent before the login")
+        return self._handshake(header, frame, peer, state)
+
+    def slowly(self, frame: Buffer, peer: Peer) -> "asyncio.Future[Reply | None]":
+        """Answer a request with many fields; only clients with a principal send such."""
+        if peer.principal is None:
+            raise Hangup("a large request was sent before the login")
+        answer: asyncio.Future[Reply | None] = self._then.slowly(frame, peer)
+        return answer
+
+    def _login(self, peer: Peer) -> Login:
+        return self._broker.config.logins[peer.listener.name]
+
+    def _handshake(
+        self, header: RequestHeader, frame: Buffer, peer: Peer, state: _State
+    ) -> _Answer:
+        if header.api_version not in range(*_served(ApiKey.SASL_HANDSHAKE)):
+            return refuse_version(header)
+        login, body = self._login(peer), _body(header, frame)
+        mechanism = str(body.mechanism)
+        if mechanism not in login.mechanisms:
+            error = ErrorCode.unsupported_sasl_mechanism
+            reply = packed(header, {"error_code": error, "mechanisms": login.mechanisms})
+            return self._refuse(peer, f"there is no mechanism {mechanism:.60}", reply)
+        state.login = self._begin(login, mechanism)
+        state.is_raw = header.api_version == 0
+        return packed(header, {"error_code": ErrorCode.none, "mechanisms": login.mechanisms})
+
+    def _begin(self, login: Login, mechanism: str) -> ServerLogin:
+        scram = ScramMechanism.titled(mechanism)
+        if scram is None:
+            return PlainLogin(login.plain_users)
+        credentials = self._broker.credentials
+
+        def find(user: str) -> Credential | None:
+            return credentials.get((user, scram))
+
+        return ScramLogin(scram, find, self._broker.login_secret)
+
+    def _authenticate(
+        self, header: RequestHeader, frame: Buffer, peer: Peer, state: _State
+    ) -> _Answer:
+        key, version = header.api_key, header.api_version
+        if key not in SUPPORTED or version not in range(*_served(key)):
+            return refuse_version(header)
+        body = _body(header, frame)
+        if key is not ApiKey.SASL_AUTHENTICATE:
+            error = ErrorCode.illegal_sasl_state
+            reply = packed(header, error_response(key, version, body, error, _NOT_YET))
+            return self._refuse(peer, f"{header.title} instead of SaslAuthenticate", reply)
+        assert state.login is not None
+        try:
+            answer = state.login.answer(bytes(body.auth_bytes))
+        except LoginFailed as error:
+            code = ErrorCode.sasl_authentication_failed
+            told = {"error_code": code, "error_message": str(error), "auth_bytes": b""}
+            return self._refuse(peer, str(error), packed(header, told))
+        self._finish(peer, state)
+        return packed(
+            header,
+            {
+                "error_code": ErrorCode.none,
+                "error_message": None,
+                "auth_bytes": answer,
+                "session_lifetime_ms": 0,
+            },
+        )
+
+    def _raw(self, peer: Peer, state: _State, message: bytes) -> _Answer:
+        assert state.login is not None
+        try:
+            answer = state.login.answer(message)
+        except LoginFailed as error:
+            return self._refuse(peer, str(error), None)
+        self._finish(peer, state)
+        return (len(answer).to_bytes(LENGTH_BYTES, "big") + answer,)
+
+    def _finish(self, peer: Peer, state: _State) -> None:
+        """Give the client its principal, if the mechanism is satisfied."""
+        assert state.login is not None
+        if state.login.name is not None:
+            peer.login = None
+            peer.authenticate(f"User:{state.login.name}")
+
+    def _refuse(self, peer: Peer, why: str, reply: Reply | None) -> _Answer:
+        line = f"Failed authentication with /{peer.host} ({why})"
+        self._audit.write(logging.INFO, printable(line))
+        return self._task(self._end(peer, reply))
+
+    async def _end(self, peer: Peer, reply: Reply | None) -> Reply | None:
+        """Answer after a while, and close the connection after that."""
+        await asyncio.sleep(self._broker.config.connection_failed_authentication_delay_ms / 1000)
+        peer.refuse()
+        return reply
+
+    def _task(self, answering: Coroutine[Any, Any, Reply | None]) -> "asyncio.Task[Reply | None]":
+        task = self._loop.create_task(answering)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _served(key: ApiKey) -> tuple[int, int]:
+    versions = SUPPORTED[key]
+    return versions.min, versions.max + 1
+
+
+def _body(header: RequestHeader, frame: Buffer) -> Any:
+    """Decode a request on the event loop.
+
+    Raises:
+        MalformedRequest: it is none.
+        Hangup: it takes long, which no request of a login does.
+    """
+    key, version, position = header.api_key, header.api_version, header.body_position
+    try:
+        return decode_request(key, version, frame, position, _MOST_FIELDS)
+    except TooManyFields:
+        raise Hangup(f"{header.title} with many fields was sent before the login") from None

@@ -1,0 +1,233 @@
+"""`horolog acls`: list, add, remove and explain access control entries."""
+
+from dataclasses import replace
+from enum import IntEnum
+from typing import Annotated, Final, TypeVar
+from uuid import UUID
+
+import typer
+
+from horolog.cli.connecting import KafkaBrokers
+from horolog.cli.options import with_options
+from horolog.errors import Misconfigured
+from horolog.results import Answer, Column, Table
+from horolog.rights.entries import CLUSTER_NAME, Entry, EntryFilter
+from horolog.rights.hosts import host_text
+from horolog.rights.model import Rights
+from horolog.wire.acl import AclOperation, AclPattern, AclPermission, AclResource
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="List, add, remove and explain access control entries: who may do what.",
+)
+
+NumberT = TypeVar("NumberT", bound=IntEnum)
+
+Principal = Annotated[
+    str, typer.Argument(metavar="PRINCIPAL", show_default=False, help="As User:alice or User:*.")
+]
+Operation = Annotated[
+    str,
+    typer.Argument(
+        metavar="OPERATION",
+        show_default=False,
+        help="read, write, create, delete, alter, describe, cluster-action, describe-configs, "
+        "alter-configs, idempotent-write or all.",
+    ),
+]
+On = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND:NAME",
+        show_default=False,
+        help="topic:NAME, group:NAME, transactional-id:NAME, user:NAME or cluster.",
+    ),
+]
+Host = Annotated[
+    str, typer.Option("--host", metavar="ADDRESS", help="An address, a range of them, or *.")
+]
+Deny = Annotated[bool, typer.Option("--deny", help="Deny the operation instead of allowing it.")]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="For all names that begin with NAME.")]
+
+
+def _number(numbers: type[NumberT], text: str, what: str) -> NumberT:
+    """Return the member of a name as users write it."""
+    name = text.upper().replace("-", "_")
+    known = {it.name: it for it in numbers if it.name not in ("UNKNOWN", "ANY", "MATCH")}
+    if name not in known:
+        names = ", ".join(sorted(it.lower().replace("_", "-") for it in known))
+        raise Misconfigured(f"{text} is no {what}; these are: {names}")
+    return known[name]
+
+
+def _resource(text: str) -> tuple[AclResource, str]:
+    kind, colon, name = text.partition(":")
+    number = _number(AclResource, kind, "kind of a resource")
+    if number is AclResource.CLUSTER:
+        return number, name or CLUSTER_NAME
+    if not colon or not name:
+        raise Misconfigured(f"{text}: give the name as well, as {kind}:NAME")
+    return number, name
+
+
+def _entry(principal: str, operation: str, on: str, host: str, deny: bool, prefixed: bool) -> Entry:
+    kind, name = _resource(on)
+    if ":" not in principal:
+        raise Misconfigured(f"{principal} is no principal; write User:{principal}")
+    return Entry(
+        kind,
+        name,
+        AclPattern.PREFIXED if prefixed else AclPattern.LITERAL,
+        principal,
+        host,
+        _number(AclOperation, operation, "operation"),
+        AclPermission.DENY if deny else AclPermission.ALLOW,
+    )
+
+
+def _word(numbers: type[IntEnum], number: int) -> str:
+    try:
+        return numbers(number).name.lower().replace("_", "-")
+    except ValueError:
+        return str(number)
+
+
+def _plain(entry: Entry) -> dict[str, object]:
+    return {
+        "principal": entry.principal,
+        "effect": _word(AclPermission, entry.permission),
+        "operation": _word(AclOperation, entry.operation),
+        "kind": _word(AclResource, entry.resource_type),
+        "name": entry.name,
+        "pattern": _word(AclPattern, entry.pattern),
+        "host": entry.host,
+    }
+
+
+_COLUMNS: Final[tuple[Column, ...]] = (
+    "principal",
+    "effect",
+    "operation",
+    ("on", lambda row: f"{row['kind']}:{row['name']}{_star(row)}"),
+    "host",
+)
+
+
+def _star(row: dict[str, object]) -> str:
+    return "..." if row["pattern"] == "prefixed" else ""
+
+
+def _shown(entries: list[Entry], none: str) -> Answer:
+    rows = [_plain(entry) for entry in entries]
+    return Answer(rows, [Table(rows, *_COLUMNS) if rows else none])
+
+
+@app.command("list")
+@with_options
+def list_acls(
+    brokers: KafkaBrokers,
+    principal: Annotated[
+        str | None, typer.Option("--principal", metavar="PRINCIPAL", help="Only of this one.")
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option("--on", metavar="KIND:NAME", help="Only those that apply to this resource."),
+    ] = None,
+) -> Answer:
+    """List access control entries.
+
+    A name with ... behind it stands for all names that begin so.
+    """
+    which = EntryFilter(principal=principal)
+    if on is not None:
+        kind, name = _resource(on)
+        which = which._replace(resource_type=kind, name=name, pattern=AclPattern.MATCH)
+    with brokers.connect() as client:
+        return _shown(client.acls.list(which), "no access control entries")
+
+
+@app.command(no_args_is_help=True)
+@with_options
+def add(
+    principal: Principal,
+    operation: Operation,
+    on: On,
+    brokers: KafkaBrokers,
+    host: Host = "*",
+    deny: Deny = False,
+    prefixed: Prefixed = False,
+) -> Answer:
+    """Add an entry, as horolog acls add User:alice read topic:clicks.
+
+    One that is there already is no error.
+    """
+    entry = _entry(principal, operation, on, host, deny, prefixed)
+    with brokers.connect() as client:
+        client.acls.add([entry])
+    return _shown([entry], "")
+
+
+@app.command(no_args_is_help=True)
+@with_options
+def remove(
+    principal: Principal,
+    operation: Operation,
+    on: On,
+    brokers: KafkaBrokers,
+    host: Host = "*",
+    deny: Deny = False,
+    prefixed: Prefixed = False,
+) -> Answer:
+    """Remove an entry, given as it was added. The exit code is 1 if it is not there."""
+    entry = _entry(principal, operation, on, host, deny, prefixed)
+    which = EntryFilter(
+        entry.resource_type,
+        entry.name,
+        entry.pattern,
+        entry.principal,
+        entry.host,
+        entry.operation,
+        entry.permission,
+    )
+    with brokers.connect() as client:
+        removed = client.acls.remove(which)
+    answer = _shown(removed, "there is no such entry; horolog acls list shows those that are")
+    return replace(answer, is_ok=bool(removed))
+
+
+@app.command(no_args_is_help=True)
+@with_options
+def explain(
+    principal: Principal,
+    operation: Operation,
+    on: On,
+    brokers: KafkaBrokers,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="The client's address.")
+    ] = "127.0.0.1",
+) -> Answer:
+    """Say which entry allows or denies an operation. The exit code is 1 if it is denied.
+
+    Super users and allow.everyone.if.no.acl.found are settings that brokers do not tell.
+    """
+    asked = _entry(principal, operation, on, "*", False, False)
+    which = EntryFilter(asked.resource_type, asked.name, AclPattern.MATCH)
+    rights = Rights()
+    with brokers.connect() as client:
+        for number, entry in enumerate(client.acls.list(which)):
+            rights.add(UUID(int=number), entry)
+    decision = rights.decide(
+        asked.principal,
+        host_text(host),
+        AclOperation(asked.operation),
+        AclResource(asked.resource_type),
+        asked.name,
+    )
+    verb = "may" if decision.is_allowed else "may not"
+    what = f"{asked.principal} {verb} {_word(AclOperation, asked.operation)} {on} from {host}"
+    row = None if decision.entry is None else _plain(decision.entry)
+    result = {"allowed": decision.is_allowed, "entry": row}
+    if row is not None:
+        return Answer(result, [f"{what}, by", Table([row], *_COLUMNS)], decision.is_allowed)
+    about = "no entry of this principal applies" if len(rights) else "no entry is about it"
+    return Answer(result, [f"{what}: {about}"], is_ok=False)

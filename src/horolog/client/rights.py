@@ -1,0 +1,170 @@
+"""Access control entries and users (SCRAM) of a cluster."""
+
+import builtins
+import secrets
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from horolog.client.deadline import Deadline
+from horolog.client.metadata import refuse
+from horolog.client.retrying import RetriedCalls
+from horolog.rights.entries import Entry, EntryFilter
+from horolog.security.scram import LEAST_ITERATIONS, ScramMechanism, salted
+from horolog.wire.api import ApiKey
+
+_SALT_BYTES: Final = 20
+
+
+class ScramUser(NamedTuple):
+    """Mechanism of a user, with the iterations of its salted password."""
+
+    user: str
+    mechanism: str
+    iterations: int
+
+
+class AccessEntries(RetriedCalls):
+    """Requests about access control entries."""
+
+    def list(self, which: EntryFilter = EntryFilter()) -> "list[Entry]":  # noqa: B008 - immutable
+        """Return the entries that a filter takes, in order."""
+
+        def attempt(deadline: Deadline) -> list[Entry]:
+            link = self.brokers.any(deadline)
+            body = link.ask(ApiKey.DESCRIBE_ACLS, _filter(which), deadline)
+            refuse(body.error_code, "access control entries", body.error_message)
+            return sorted(
+                Entry(
+                    resource.resource_type,
+                    resource.resource_name,
+                    resource.pattern_type,
+                    entry.principal,
+                    entry.host,
+                    entry.operation,
+                    entry.permission_type,
+                )
+                for resource in body.resources
+                for entry in resource.acls
+            )
+
+        return self._persist(attempt)
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """Make entries; those that are there already are no error.
+
+        Raises:
+            RequestRefused: one of them cannot be made; the others may have been.
+        """
+        creations = [
+            {
+                "resource_type": entry.resource_type,
+                "resource_name": entry.name,
+                "resource_pattern_type": entry.pattern,
+                "principal": entry.principal,
+                "host": entry.host,
+                "operation": entry.operation,
+                "permission_type": entry.permission,
+            }
+            for entry in entries
+        ]
+
+        def attempt(deadline: Deadline) -> None:
+            link = self.brokers.controller(deadline)
+            body = link.ask(ApiKey.CREATE_ACLS, {"creations": creations}, deadline)
+            for entry, result in zip(entries, body.results, strict=True):
+                refuse(result.error_code, str(entry), result.error_message)
+
+        self._persist(attempt)
+
+    def remove(self, which: EntryFilter) -> "builtins.list[Entry]":
+        """Delete the entries that a filter takes, and return them."""
+
+        def attempt(deadline: Deadline) -> builtins.list[Entry]:
+            link = self.brokers.controller(deadline)
+            body = link.ask(ApiKey.DELETE_ACLS, {"filters": [_filter(which)]}, deadline)
+            (result,) = body.filter_results
+            refuse(result.error_code, "access control entries", result.error_message)
+            return [
+                Entry(
+                    entry.resource_type,
+                    entry.resource_name,
+                    entry.pattern_type,
+                    entry.principal,
+                    entry.host,
+                    entry.operation,
+                    entry.permission_type,
+                )
+                for entry in result.matching_acls
+            ]
+
+        return self._persist(attempt)
+
+
+class ScramUsers(RetriedCalls):
+    """Requests about users that log in by SCRAM."""
+
+    def list(self, names: Sequence[str] = ()) -> "list[ScramUser]":
+        """Return the users of these names, or all.
+
+        Raises:
+            RequestRefused: there is no such user.
+        """
+        users = [{"name": name} for name in names] or None
+
+        def attempt(deadline: Deadline) -> list[ScramUser]:
+            link = self.brokers.any(deadline)
+            key = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
+            body = link.ask(key, {"users": users}, deadline)
+            refuse(body.error_code, "users", body.error_message)
+            found = []
+            for result in body.results:
+                refuse(result.error_code, f"user {result.user}", result.error_message)
+                for info in result.credential_infos:
+                    mechanism = ScramMechanism(info.mechanism).title
+                    found.append(ScramUser(result.user, mechanism, info.iterations))
+            return sorted(found)
+
+        return self._persist(attempt)
+
+    def put(self, name: str, password: str, mechanism: ScramMechanism) -> None:
+        """Set the password of a user. The broker gets it salted."""
+        salt = secrets.token_bytes(_SALT_BYTES)
+        upsertion = {
+            "name": name,
+            "mechanism": mechanism,
+            "iterations": LEAST_ITERATIONS,
+            "salt": salt,
+            "salted_password": salted(mechanism, password, salt, LEAST_ITERATIONS),
+        }
+        self._alter(name, {"deletions": (), "upsertions": [upsertion]})
+
+    def remove(self, name: str, mechanisms: Sequence[ScramMechanism]) -> None:
+        """Remove the password of a user for some mechanisms.
+
+        Raises:
+            RequestRefused: it has none for one of them.
+        """
+        for mechanism in mechanisms:  # a request may name a user once
+            deletion = {"name": name, "mechanism": mechanism}
+            self._alter(name, {"deletions": [deletion], "upsertions": ()})
+
+    def _alter(self, name: str, request: dict[str, Any]) -> None:
+        def attempt(deadline: Deadline) -> None:
+            link = self.brokers.controller(deadline)
+            body = link.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request, deadline)
+            (result,) = body.results
+            refuse(result.error_code, f"user {name}", result.error_message)
+
+        self._persist(attempt)
+
+
+def _filter(which: EntryFilter) -> dict[str, Any]:
+    return {
+        "resource_type_filter": which.resource_type,
+        "resource_name_filter": which.name,
+        "pattern_type_filter": which.pattern,
+        "principal_filter": which.principal,
+        "host_filter": which.host,
+        "operation": which.operation,
+        "permission_type": which.permission,
+    }

@@ -1,0 +1,88 @@
+"""Logins of listeners: mechanisms, and the users of PLAIN. Those of SCRAM are in the metadata log.
+
+sasl.enabled.mechanisms=PLAIN                            of all listeners
+listener.name.NAME.sasl.enabled.mechanisms=PLAIN         of one, its name in lower case
+listener.name.NAME.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.\
+PlainLoginModule required user_alice="password";
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from horolog.errors import Misconfigured
+from horolog.security.jaas import parse_jaas
+
+SERVED_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+JAAS: Final = "sasl.jaas.config"
+MECHANISMS: Final = "sasl.enabled.mechanisms"
+_PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_USER: Final = "user_"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Login:
+    """How clients log in on a listener. Its `repr` has no password."""
+
+    mechanisms: tuple[str, ...]
+    plain_users: Mapping[str, str]
+    """Passwords by name."""
+
+    @property
+    def has_scram(self) -> bool:
+        """True if users of the metadata log can log in."""
+        return any(mechanism.startswith("SCRAM-") for mechanism in self.mechanisms)
+
+
+def of_listener(listener: str, key: str, mechanism: str | None = None) -> str:
+    """Return the name of a setting of one listener, or of one of its mechanisms."""
+    of_mechanism = "" if mechanism is None else f"{mechanism.lower()}."
+    return f"listener.name.{listener.lower()}.{of_mechanism}{key}"
+
+
+def parse_login(listener: str, mechanisms: Sequence[str], modules: Mapping[str, str]) -> Login:
+    """Return the login of a listener.
+
+    Args:
+        mechanisms: those that are enabled.
+        modules: login modules by mechanism; that of PLAIN has its users.
+
+    Raises:
+        ValueError: a mechanism is not served, or its users are not given.
+    """
+    enabled = tuple(mechanism.upper() for mechanism in mechanisms)
+    others = [mechanism for mechanism in enabled if mechanism not in SERVED_MECHANISMS]
+    if others or not enabled:
+        raise ValueError(
+            f"the listener {listener} enables {', '.join(others) or 'no mechanism'}; served here "
+            f"are {', '.join(SERVED_MECHANISMS)}. Add the line "
+            f"{of_listener(listener, MECHANISMS)}=SCRAM-SHA-512"
+        )
+    options = {mechanism: _options(listener, mechanism, modules) for mechanism in enabled}
+    users = {
+        option.removeprefix(_USER): password
+        for option, password in options.get("PLAIN", {}).items()
+        if option.startswith(_USER)
+    }
+    return Login(enabled, users)
+
+
+def _options(listener: str, mechanism: str, modules: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the options of a mechanism's login module; only PLAIN has to have one."""
+    jaas, name = modules.get(mechanism), of_listener(listener, JAAS, mechanism)
+    wanted = _PLAIN if mechanism == "PLAIN" else _SCRAM
+    if not jaas and mechanism != "PLAIN":
+        return {}
+    if not jaas:
+        raise ValueError(
+            f"the listener {listener} has no users of PLAIN. Add the line {name}={_PLAIN} "
+            'required user_NAME="PASSWORD";'
+        )
+    try:
+        module = parse_jaas(jaas)
+    except Misconfigured as error:
+        raise ValueError(f"{name}: {error}") from None
+    if module.name != wanted:
+        raise ValueError(f"{name} names the login module {module.name}; it has to be {wanted}")
+    return module.options

@@ -1,0 +1,237 @@
+"""Logins over a listener that asks for one (SASL): states, wrong input at every step, limits."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import rights_matrix as matrix
+from raw_connection import RawConnection, encoded
+from running_broker import MakeBroker, RunningBroker
+
+from horolog.client import AuthenticationFailed, Client
+from horolog.config import Settings
+from horolog.wire import ApiKey
+
+HANDSHAKE, AUTHENTICATE, VERSIONS = (
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.API_VERSIONS,
+)
+PASSWORD = matrix.PASSWORD(matrix.ADMIN)
+GOOD = f"\0{matrix.ADMIN}\0{PASSWORD}".encode()
+WRONG = "Authentication failed: Invalid username or password"
+MALFORMED = (
+    "Authentication failed during authentication due to invalid credentials with SASL mechanism "
+    "PLAIN"
+)
+QUICK = {"connection.failed.authentication.delay.ms": "0"}
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker) -> RunningBroker:
+    return make_broker(**matrix.OURS, **QUICK)
+
+
+@pytest.fixture
+def connection(broker: RunningBroker) -> Iterator[RawConnection]:
+    with broker.connect() as connection:
+        yield connection
+
+
+def authenticate(connection: RawConnection, message: bytes, version: int = 2) -> tuple[int, str]:
+    connection.ask(HANDSHAKE, 1, mechanism="PLAIN")
+    answer = connection.ask(AUTHENTICATE, version, auth_bytes=message)
+    return answer.error_code, answer.error_message
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_client_with_the_password_is_served(connection: RawConnection, version: int) -> None:
+    assert connection.ask(VERSIONS, 3).error_code == 0
+    assert authenticate(connection, GOOD, version) == (0, None)
+    assert connection.ask(ApiKey.METADATA, 9, topics=[]).cluster_id
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (f"\0{matrix.ADMIN}\0wrong".encode(), WRONG),
+        (b"\0nobody\0" + PASSWORD.encode(), WRONG),
+        (b"", MALFORMED),
+        (b"\0", MALFORMED),
+        (b"\0\0secret", MALFORMED),
+        (f"\0{matrix.ADMIN}\0".encode(), MALFORMED),
+        (GOOD + b"\0", MALFORMED),
+        (b"\0\xff\xfe\0\xff", WRONG),
+        (b"other" + GOOD, "Authentication failed: Client requested an authorization id"),
+    ],
+)
+def test_a_wrong_login_is_answered_and_ends_the_connection(
+    connection: RawConnection, message: bytes, words: str
+) -> None:
+    code, said = authenticate(connection, message)
+    assert code == 58
+    assert said.startswith(words)
+    assert PASSWORD not in said
+    assert connection.is_closed()
+
+
+def test_the_name_itself_may_be_the_authorization_id(connection: RawConnection) -> None:
+    assert authenticate(connection, matrix.ADMIN.encode() + GOOD) == (0, None)
+
+
+def test_a_failed_login_is_answered_after_a_while(make_broker: MakeBroker) -> None:
+    broker = make_broker(**matrix.OURS, connection_failed_authentication_delay_ms="150")
+    with broker.connect() as connection:
+        connection.ask(HANDSHAKE, 1, mechanism="PLAIN")
+        sent = connection.send(AUTHENTICATE, 2, auth_bytes=b"\0a\0b")
+        assert connection.is_silent(0.1)
+        assert connection.receive()[0] == sent
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_an_unknown_mechanism_is_refused_with_the_known_ones(
+    connection: RawConnection, version: int
+) -> None:
+    answer = connection.ask(HANDSHAKE, version, mechanism="GSSAPI")
+    assert (answer.error_code, tuple(answer.mechanisms)) == (33, ("PLAIN",))
+    assert connection.is_closed()
+
+
+def test_messages_come_without_headers_after_the_first_handshake(connection: RawConnection) -> None:
+    assert connection.ask(HANDSHAKE, 0, mechanism="PLAIN").error_code == 0
+    connection.socket.sendall(len(GOOD).to_bytes(4, "big") + GOOD)
+    assert connection.exactly(4) == b"\0\0\0\0"
+    assert connection.ask(ApiKey.METADATA, 9, topics=[]).cluster_id
+
+
+def test_a_wrong_message_without_header_closes_without_a_word(connection: RawConnection) -> None:
+    assert connection.ask(HANDSHAKE, 0, mechanism="PLAIN").error_code == 0
+    connection.socket.sendall(b"\0\0\0\x03\0a\0")
+    assert connection.is_closed()
+
+
+@pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.PRODUCE, AUTHENTICATE])
+def test_nothing_else_is_answered_before_the_handshake(
+    connection: RawConnection, key: ApiKey
+) -> None:
+    connection.send(key, 2 if key is AUTHENTICATE else 9)
+    assert connection.is_closed()
+
+
+def test_versions_are_told_once_before_the_handshake(connection: RawConnection) -> None:
+    assert connection.ask(VERSIONS, 3).error_code == 0
+    connection.send(VERSIONS, 3)
+    assert connection.is_closed()
+
+
+def test_versions_that_are_not_served_may_be_asked_again(connection: RawConnection) -> None:
+    body = encoded(VERSIONS, 3, {})
+    connection.socket.sendall(
+        (len(body) + 14).to_bytes(4, "big") + b"\0\x12\0\x63\0\0\0\x07\0\x04test" + body
+    )
+    assert connection.exactly(int.from_bytes(connection.exactly(4), "big"))[4:6] == b"\0\x23"
+    assert connection.ask(VERSIONS, 3).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "fields"),
+    [(ApiKey.METADATA, 9, {"topics": []}), (VERSIONS, 3, {}), (HANDSHAKE, 1, {"mechanism": "x"})],
+)
+def test_another_request_instead_of_the_login_is_an_error_and_the_end(
+    connection: RawConnection, key: ApiKey, version: int, fields: dict[str, object]
+) -> None:
+    connection.ask(HANDSHAKE, 1, mechanism="PLAIN")
+    answer = connection.ask(key, version, **fields)
+    if key is not ApiKey.METADATA:  # which has no error of its own in this version
+        assert answer.error_code == 34
+    assert connection.is_closed()
+
+
+def test_a_login_after_the_login_is_refused(connection: RawConnection) -> None:
+    authenticate(connection, GOOD)
+    assert connection.ask(HANDSHAKE, 1, mechanism="PLAIN").error_code == 34
+    assert connection.ask(AUTHENTICATE, 2, auth_bytes=GOOD).error_code == 34
+    assert connection.ask(ApiKey.METADATA, 9, topics=[]).cluster_id
+
+
+def test_a_listener_without_logins_refuses_them(make_broker: MakeBroker) -> None:
+    with make_broker().connect() as connection:
+        assert connection.ask(HANDSHAKE, 1, mechanism="PLAIN").error_code == 34
+        assert connection.ask(AUTHENTICATE, 2, auth_bytes=GOOD).error_code == 34
+        assert connection.ask(ApiKey.METADATA, 9, topics=[]).cluster_id
+
+
+def test_requests_before_the_login_are_small(connection: RawConnection) -> None:
+    connection.socket.sendall((524_289).to_bytes(4, "big") + b"\0\x11\0\x01\0\0\0\x01\xff\xff")
+    assert connection.is_closed()
+
+
+def test_requests_of_many_fields_are_not_decoded_before_the_login(
+    connection: RawConnection,
+) -> None:
+    connection.ask(HANDSHAKE, 1, mechanism="PLAIN")
+    connection.send(ApiKey.METADATA, 9, topics=[{"name": "t"}] * 50_000)
+    assert connection.is_closed()
+
+
+def test_requests_after_the_login_may_be_large(connection: RawConnection) -> None:
+    authenticate(connection, GOOD)
+    topics = [{"name": "x" * 249} for _ in range(3_000)]
+    answer = connection.ask(ApiKey.METADATA, 9, topics=topics, allow_auto_topic_creation=False)
+    assert len(answer.topics) == 1
+
+
+def test_the_oldest_connection_without_a_login_makes_room(make_broker: MakeBroker) -> None:
+    broker = make_broker(**matrix.OURS, horolog_connections_without_login="2")
+    with broker.connect() as logged_in, broker.connect() as first:
+        assert authenticate(logged_in, GOOD) == (0, None)
+        with broker.connect() as second, broker.connect() as third:
+            assert first.is_closed()
+            assert authenticate(second, GOOD) == (0, None)
+            assert authenticate(third, GOOD) == (0, None)
+        assert logged_in.ask(ApiKey.METADATA, 9, topics=[]).cluster_id
+
+
+def test_a_client_that_does_not_log_in_is_closed(make_broker: MakeBroker) -> None:
+    broker = make_broker(**matrix.OURS, horolog_login_timeout_ms="50")
+    with broker.connect() as connection:
+        assert connection.is_closed()
+
+
+def test_our_client_logs_in(broker: RunningBroker) -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    security = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{module} username="{matrix.ADMIN}" password="{PASSWORD}";',
+    }
+    with Client(broker.address, security=security) as client:
+        assert client.topics.numbers("t", auto_create=True) == [0]
+    security["sasl.jaas.config"] = f'{module} username="{matrix.ADMIN}" password="wrong";'
+    with (
+        Client(broker.address, security=security) as client,
+        pytest.raises(AuthenticationFailed, match=WRONG),
+    ):
+        client.topics.numbers("t")
+
+
+def test_passwords_are_in_no_log_description_or_repr(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with broker.connect() as connection:
+        authenticate(connection, GOOD)
+        for kind, name in ((4, "1"), (4, "")):
+            resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+            told = connection.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource])
+            assert "-password" not in repr(told)
+            values = {entry.name: entry.value for entry in told.results[0].configs}
+            assert not [name for name in values if name.startswith("listener.name.")]
+    with broker.connect() as connection:
+        authenticate(connection, f"\0{matrix.ADMIN}\0guess-{PASSWORD}".encode())
+    config = broker.call(lambda: broker.broker.config)
+    assert "-password" not in repr(config)
+    assert "-password" not in repr(Settings(matrix.OURS))
+    assert "-password" not in json.dumps([record.getMessage() for record in caplog.records])
+    assert "Failed authentication with /127.0.0.1" in caplog.text

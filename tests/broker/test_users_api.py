@@ -1,0 +1,199 @@
+"""Users over the protocol: set, described, removed, kept, and what they log in with."""
+
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import rights_matrix as matrix
+from raw_connection import RawConnection
+from running_broker import BrokerProcess, MakeBroker, RunningBroker
+
+from horolog.client import AuthenticationFailed, Client
+from horolog.security import ScramMechanism, salted
+from horolog.wire import ApiKey
+
+SHA_256, SHA_512 = ScramMechanism
+ALTER, DESCRIBE = ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
+SALT = b"a salt of the client"
+SETTINGS = {
+    **matrix.OURS,
+    "listener.name.users.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+    "connection.failed.authentication.delay.ms": "0",
+}
+
+
+def upsertion(
+    name: str, password: str, mechanism: int = SHA_512, iterations: int = 4096
+) -> dict[str, Any]:
+    known = ScramMechanism(mechanism) if mechanism in (1, 2) else SHA_256
+    return {
+        "name": name,
+        "mechanism": mechanism,
+        "iterations": iterations,
+        "salt": SALT,
+        "salted_password": salted(known, password, SALT, iterations),
+    }
+
+
+def alter(connection: RawConnection, **changes: Any) -> dict[str, int]:
+    answer = connection.ask(ALTER, 0, **changes)
+    return {one.user: one.error_code for one in answer.results}
+
+
+def described(connection: RawConnection, *names: str) -> dict[str, Any]:
+    users = [{"name": name} for name in names] or None
+    answer = connection.ask(DESCRIBE, 0, users=users)
+    assert answer.error_code == 0
+    return {
+        one.user: one.error_code
+        or [(info.mechanism, info.iterations) for info in one.credential_infos]
+        for one in answer.results
+    }
+
+
+def may_log_in(
+    broker: RunningBroker | BrokerProcess, name: str, password: str, mechanism: str
+) -> bool:
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    security = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": f'{module} username="{name}" password="{password}";',
+    }
+    with Client(broker.address, security=security) as client:
+        try:
+            client.metadata()
+        except AuthenticationFailed:
+            return False
+    return True
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker) -> RunningBroker:
+    return make_broker(**SETTINGS)
+
+
+@pytest.fixture
+def connection(broker: RunningBroker) -> Iterator[RawConnection]:
+    with matrix.login(broker.connect(), matrix.ADMIN) as connection:
+        yield connection
+
+
+def test_a_user_logs_in_by_each_mechanism_that_has_its_password(
+    broker: RunningBroker, connection: RawConnection
+) -> None:
+    assert alter(connection, upsertions=[upsertion("alice", "secret")]) == {"alice": 0}
+    assert may_log_in(broker, "alice", "secret", "SCRAM-SHA-512")
+    assert not may_log_in(broker, "alice", "wrong", "SCRAM-SHA-512")
+    assert not may_log_in(broker, "alice", "secret", "SCRAM-SHA-256")
+    assert not may_log_in(broker, "nobody", "secret", "SCRAM-SHA-512")
+    alter(connection, upsertions=[upsertion("alice", "other", SHA_256, 8192)])
+    assert may_log_in(broker, "alice", "other", "SCRAM-SHA-256")
+    assert may_log_in(broker, "alice", "secret", "SCRAM-SHA-512")
+    assert described(connection) == {"alice": [(1, 8192), (2, 4096)]}
+
+
+def test_a_changed_password_counts_at_the_next_login_alone(
+    broker: RunningBroker, connection: RawConnection
+) -> None:
+    alter(connection, upsertions=[upsertion("alice", "old")])
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    security = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": f'{module} username="alice" password="old";',
+    }
+    with Client(broker.address, security=security) as client:
+        client.metadata()
+        alter(connection, upsertions=[upsertion("alice", "new")])
+        client.metadata()
+    assert not may_log_in(broker, "alice", "old", "SCRAM-SHA-512")
+    assert may_log_in(broker, "alice", "new", "SCRAM-SHA-512")
+
+
+def test_a_removed_user_does_not_log_in(broker: RunningBroker, connection: RawConnection) -> None:
+    alter(connection, upsertions=[upsertion("alice", "secret")])
+    assert alter(connection, deletions=[{"name": "alice", "mechanism": SHA_512}]) == {"alice": 0}
+    assert not may_log_in(broker, "alice", "secret", "SCRAM-SHA-512")
+    assert described(connection) == {}
+
+
+def test_each_user_has_its_own_error(connection: RawConnection) -> None:
+    outcomes = alter(
+        connection,
+        deletions=[{"name": "nobody", "mechanism": SHA_256}, {"name": "odd", "mechanism": 3}],
+        upsertions=[
+            upsertion("good", "secret"),
+            upsertion("", "secret"),
+            upsertion("fast", "secret", iterations=4095),
+            upsertion("slow", "secret", iterations=16_385),
+            upsertion("twice", "secret", SHA_256),
+            upsertion("twice", "secret", SHA_512),
+            upsertion("unknown", "secret", 0),
+        ],
+    )
+    assert outcomes == {
+        "nobody": 91,
+        "odd": 33,
+        "good": 0,
+        "": 93,
+        "fast": 93,
+        "slow": 93,
+        "twice": 92,
+        "unknown": 33,
+    }
+    assert described(connection) == {"good": [(2, 4096)]}
+
+
+def test_users_are_described_by_name(connection: RawConnection) -> None:
+    alter(connection, upsertions=[upsertion("a", "secret"), upsertion("b", "secret")])
+    assert described(connection, "a", "none") == {"a": [(2, 4096)], "none": 91}
+    assert described(connection, "a", "a") == {"a": 92}
+
+
+def test_users_outlive_a_restart(broker: RunningBroker, connection: RawConnection) -> None:
+    alter(connection, upsertions=[upsertion("alice", "secret"), upsertion("gone", "secret")])
+    alter(connection, deletions=[{"name": "gone", "mechanism": SHA_512}])
+    broker.restart()
+    assert may_log_in(broker, "alice", "secret", "SCRAM-SHA-512")
+    assert not may_log_in(broker, "gone", "secret", "SCRAM-SHA-512")
+
+
+def test_a_user_that_was_answered_outlives_a_kill(broker_process: BrokerProcess) -> None:
+    with matrix.login(broker_process.connect(), matrix.ADMIN) as connection:
+        assert alter(connection, upsertions=[upsertion("alice", "secret")]) == {"alice": 0}
+    broker_process.kill()
+    broker_process.start_again()
+    assert may_log_in(broker_process, "alice", "secret", "SCRAM-SHA-512")
+
+
+@pytest.fixture
+def broker_process(tmp_path: Any) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path / "log", SETTINGS) as running:
+        yield running
+
+
+def test_files_with_what_is_kept_of_passwords_are_their_owner_s(
+    broker: RunningBroker, connection: RawConnection
+) -> None:
+    alter(connection, upsertions=[upsertion("alice", "secret")])
+    broker.call(lambda: broker.broker.metadata._store._log.snapshot(1))  # as when it has grown
+    broker.restart()
+    modes = {
+        path.name: stat.S_IMODE(path.stat().st_mode)
+        for path in (broker.log_dir / "__cluster_metadata-0").iterdir()
+        if path.suffix in (".log", ".checkpoint")
+    }
+    assert set(modes.values()) == {0o600}
+    assert any(name.endswith(".checkpoint") for name in modes)
+
+
+def test_users_keep_a_broker_that_asks_for_no_login_from_starting(
+    broker: RunningBroker, connection: RawConnection
+) -> None:
+    alter(connection, upsertions=[upsertion("alice", "secret")])
+    broker.stop()
+    plain = {"listener_security_protocol_map": "USERS:PLAINTEXT", "authorizer_class_name": ""}
+    with pytest.raises(Exception, match="SCRAM credentials: 1"):
+        broker.restart(**plain)

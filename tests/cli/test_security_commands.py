@@ -1,0 +1,117 @@
+"""`horolog users` and `horolog acls` against a broker with logins and rights."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rights_matrix as matrix
+from command_runner import run_command
+from running_broker import MakeBroker
+
+SETTINGS = {
+    **matrix.OURS,
+    "listener.name.users.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+}
+MODULE = "org.apache.kafka.common.security"
+
+
+def properties(path: Path, mechanism: str, name: str, password: str) -> Path:
+    kind = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
+    path.write_text(
+        "security.protocol=SASL_PLAINTEXT\n"
+        f"sasl.mechanism={mechanism}\n"
+        f'sasl.jaas.config={MODULE}.{kind}LoginModule required username="{name}" '
+        f'password="{password}";\n'
+    )
+    return path
+
+
+@pytest.fixture
+def run(make_broker: MakeBroker, tmp_path: Path) -> Any:
+    broker = make_broker(**SETTINGS)
+    admin = properties(
+        tmp_path / "admin.properties", "PLAIN", matrix.ADMIN, matrix.PASSWORD(matrix.ADMIN)
+    )
+
+    def run(*arguments: str, config: Path = admin, **more: Any) -> Any:
+        connection = ("-b", broker.address, "--command-config", str(config))
+        return run_command(*arguments, *connection, **more)
+
+    return run
+
+
+def test_a_user_is_added_given_a_right_and_removed(run: Any, tmp_path: Path) -> None:
+    secret = "pencil and paper"
+    (tmp_path / "password").write_text(f"{secret}\n")
+    added = run("users", "add", "alice", "--password-file", str(tmp_path / "password"))
+    assert (added.code, added.out) == (0, "alice logs in by SCRAM-SHA-512\n")
+    added = run("users", "add", "alice", "--mechanism", "scram-sha-256", stdin=f"{secret}\n" * 2)
+    assert added.code == 0
+    listed = json.loads(run("users", "list", "--json").out)
+    assert [user["mechanism"] for user in listed] == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+    assert secret not in run("users", "list").out
+
+    alice = properties(tmp_path / "alice.properties", "SCRAM-SHA-512", "alice", secret)
+    assert run("topics", "create", "clicks").code == 0
+    asked = ("topics", "describe", "clicks")
+    assert run(*asked, config=alice).code == 1
+    assert run("acls", "add", "User:alice", "describe", "topic:clicks").code == 0
+    assert run("acls", "add", "User:alice", "describe-configs", "topic:clicks").code == 0
+    assert run(*asked, config=alice).code == 0
+
+    removed = run("users", "remove", "alice")
+    assert removed.out == "alice is removed: SCRAM-SHA-256, SCRAM-SHA-512\n"
+    assert run(*asked, config=alice).code == 1
+    assert run("users", "remove", "alice").code == 1
+    assert run("users", "list").out == "no users\n"
+
+
+@pytest.mark.parametrize("text", ["", "\n", "a\nb\n", "a\na\na\n"])
+def test_a_password_is_one_line_or_two_equal_ones(run: Any, text: str) -> None:
+    refused = run("users", "add", "alice", stdin=text)
+    assert refused.code == 2
+    assert "one line with the password" in refused.err
+
+
+def test_entries_are_listed_explained_and_removed(run: Any) -> None:
+    assert run("acls", "list").out == "no access control entries\n"
+    allowing = ("User:alice", "read", "topic:click", "--prefixed")
+    denying = ("User:alice", "all", "topic:clicks-old", "--deny", "--host", "127.0.0.1")
+    for entry in (allowing, denying, ("User:*", "describe", "cluster")):
+        assert run("acls", "add", *entry).code == 0
+    listed = run("acls", "list").out
+    assert "topic:click..." in listed
+    assert "cluster:kafka-cluster" in listed
+    applying = json.loads(run("acls", "list", "--on", "topic:clicks-old", "--json").out)
+    assert [row["effect"] for row in applying] == ["allow", "deny"]
+
+    assert run("acls", "explain", "User:alice", "describe", "topic:clicks").code == 0
+    denied = run("acls", "explain", "User:alice", "read", "topic:clicks-old")
+    assert denied.code == 1
+    assert "User:alice may not read topic:clicks-old from 127.0.0.1, by" in denied.out
+    other = ("acls", "explain", "User:alice", "read", "topic:clicks-old", "--host", "10.0.0.1")
+    assert run(*other).code == 0
+    none = run("acls", "explain", "User:bob", "read", "group:g", "--json")
+    assert (none.code, json.loads(none.out)) == (1, {"allowed": False, "entry": None})
+
+    assert run("acls", "remove", *allowing).code == 0
+    again = run("acls", "remove", *allowing)
+    assert again.code == 1
+    assert "there is no such entry" in again.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("User:a", "reed", "topic:t"), "reed is no operation"),
+        (("User:a", "any", "topic:t"), "any is no operation"),
+        (("User:a", "read", "queue:t"), "queue is no kind of a resource"),
+        (("User:a", "read", "topic"), "give the name as well"),
+        (("a", "read", "topic:t"), "write User:a"),
+    ],
+)
+def test_what_is_no_entry_is_misuse(run: Any, arguments: tuple[str, ...], words: str) -> None:
+    refused = run("acls", "add", *arguments)
+    assert refused.code == 2
+    assert words in refused.err

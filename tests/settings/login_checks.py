@@ -1,0 +1,94 @@
+"""For every broker setting about logins and rights, the difference it makes."""
+
+import time
+
+import rights_matrix as matrix
+from patience import eventually
+from setting_checks import REFUSED, of_broker
+from settings_lab import Lab
+
+from horolog.wire import ApiKey
+
+LISTENER = {
+    "listeners": f"{matrix.LISTENER}://127.0.0.1:0",
+    "listener.security.protocol.map": f"{matrix.LISTENER}:SASL_PLAINTEXT",
+    "listener.name.users.plain.sasl.jaas.config": matrix.jaas(1),
+}
+PLAIN = {**LISTENER, "sasl.enabled.mechanisms": "PLAIN"}
+
+
+@of_broker(
+    "sasl.enabled.mechanisms",
+    {"PLAIN": ["PLAIN"], "SCRAM-SHA-512": ["SCRAM-SHA-512"], "GSSAPI": REFUSED},
+    beside=LISTENER,
+)
+def mechanisms_that_a_client_is_told(lab: Lab) -> list[str]:
+    with lab.connect() as connection:
+        return list(connection.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="none").mechanisms)
+
+
+@of_broker("connection.failed.authentication.delay.ms", {"0": False, "300": True}, beside=PLAIN)
+def whether_a_failed_login_is_answered_late(lab: Lab) -> bool:
+    with lab.connect() as connection:
+        connection.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+        begun = time.monotonic()
+        connection.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"\0a\0b")
+        return time.monotonic() - begun > 0.25
+
+
+@of_broker("sasl.server.max.receive.size", {"524288": True, "100": False}, beside=PLAIN)
+def whether_a_long_message_is_read(lab: Lab) -> bool:
+    with lab.connect() as connection:
+        connection.send(ApiKey.SASL_HANDSHAKE, 1, mechanism="x" * 200)
+        try:
+            connection.receive()
+        except ConnectionError:
+            return False
+        return True
+
+
+@of_broker("horolog.login.timeout.ms", {"1": True, "600000": False}, beside=PLAIN)
+def whether_a_silent_client_is_closed_soon(lab: Lab) -> bool:
+    with lab.connect() as connection:
+        return not connection.is_silent(lab.soon_s)
+
+
+@of_broker("horolog.connections.without.login", {"1": 1, "2": 2}, beside=PLAIN)
+def how_many_silent_clients_stay(lab: Lab) -> int:
+    connections = [lab.connect() for _ in range(3)]
+    try:
+        least = lambda: len(lab.broker.service.connections) < 3  # noqa: E731
+        assert eventually(least)
+        time.sleep(lab.soon_s / 4)
+        return len(lab.broker.service.connections)
+    finally:
+        for connection in connections:
+            connection.socket.close()
+
+
+@of_broker(
+    "authorizer.class.name",
+    {"": 0, matrix.AUTHORIZER: 29, "com.example.Authorizer": REFUSED},
+)
+def error_of_a_topic_without_a_right(lab: Lab) -> object:
+    with lab.connect() as connection:
+        topics = [{"name": "t", "num_partitions": 1, "replication_factor": 1}]
+        return connection.ask(ApiKey.CREATE_TOPICS, 7, topics=topics).topics[0].error_code
+
+
+@of_broker(
+    "super.users",
+    {"": 29, "User:root;User:ANONYMOUS": 0, "root": REFUSED},
+    beside={"authorizer.class.name": matrix.AUTHORIZER},
+)
+def error_of_a_topic_of_an_anonymous_client(lab: Lab) -> object:
+    return error_of_a_topic_without_a_right(lab)
+
+
+@of_broker(
+    "allow.everyone.if.no.acl.found",
+    {"false": 29, "true": 0},
+    beside={"authorizer.class.name": matrix.AUTHORIZER},
+)
+def error_of_a_topic_without_entries(lab: Lab) -> object:
+    return error_of_a_topic_without_a_right(lab)
