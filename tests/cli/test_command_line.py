@@ -1,5 +1,6 @@
 """The command as a whole: quick, and never with a traceback."""
 
+import re
 import socket
 import subprocess
 import sys
@@ -67,6 +68,14 @@ def test_help_says_which_brokers_answer(
     words = " ".join(offline(*command, "--help").out.replace("│", " ").split())
     assert ("connect to: horolog or Apache Kafka" in words) is not needs_horolog
     assert ("connect to: horolog. Apache Kafka's do not" in words) is needs_horolog
+
+
+@pytest.mark.parametrize("command", ["", "log", "log verify", "produce", "spark audit"])
+def test_a_command_without_arguments_prints_its_help_alone(offline: Run, command: str) -> None:
+    helped = offline(*command.split())
+    assert helped.code == 2
+    assert re.search(rf"Usage: \w+ {command}".rstrip(), helped.out)
+    assert helped.err == ""
 
 
 def test_a_mistyped_command_is_answered_with_the_likely_one(offline: Run) -> None:

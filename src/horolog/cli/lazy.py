@@ -93,6 +93,8 @@ class LazyGroup(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
         except _UsageError as error:
+            if not error.message.strip():  # a command without arguments has printed its help
+                raise
             from horolog.errors import printable  # noqa: PLC0415 - not for --help
 
             # It may name a URI with credentials.
