@@ -1,10 +1,10 @@
 """Where caches of a user may be."""
 
 import os
-import tempfile
 from pathlib import Path
 
 import pytest
+from overrides import override
 
 from horolog.cache_places import cache_places
 
@@ -12,7 +12,7 @@ from horolog.cache_places import cache_places
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What Python takes for temporary files."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    override(monkeypatch, "tempfile", tempdir=str(tmp_path))
     return tmp_path
 
 
@@ -41,5 +41,5 @@ def test_without_any_directory_for_temporary_files_there_is_the_users(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/the/users")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    override(monkeypatch, "tempfile", tempdir=str(tmp_path / "gone"))
     assert list(cache_places()) == [Path("/the/users/horolog")]

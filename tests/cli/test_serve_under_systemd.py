@@ -101,9 +101,11 @@ def test_a_start_and_a_stop_are_reported(manager: Manager, tmp_path: Path) -> No
 
 EACH_LOG_WAITS_FOR_A_LINE = """
 import sys
+from horolog.broker import service
 from horolog.cli import main
 from horolog.storage.log_dir import log_dir
 
+service.LOGGED_EVERY_S = 1
 load = log_dir.load_log
 
 def load_after_a_line(*args):
@@ -115,7 +117,7 @@ main()
 """
 
 
-def test_a_long_start_reports_how_far_it_is(manager: Manager, tmp_path: Path) -> None:
+def test_a_long_start_reports_and_logs_how_far_it_is(manager: Manager, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "log") as broker:
         broker.client.create_topics({"t": 2})
     one = "--set", "num.recovery.threads.per.data.dir=1"
@@ -126,6 +128,9 @@ def test_a_long_start_reports_how_far_it_is(manager: Manager, tmp_path: Path) ->
             process.stdin.write("\n")
             process.stdin.flush()
         assert manager.until("READY", "1")["STATUS"].startswith("serving 2 logs at 127.0.0.1:")
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=PATIENCE_S)
+    assert [f"starting: opened {loaded} of 2 logs" in log for loaded in (0, 1)] == [True, True]
 
 
 HELD_BY_A_SIGNAL = """

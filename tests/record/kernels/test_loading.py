@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,7 +55,7 @@ def places(tmp_path, monkeypatch) -> tuple[Path, Path]:
     home.mkdir()
     temporary.mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    override(monkeypatch, "tempfile", tempdir=str(temporary))
     return home, temporary
 
 
@@ -220,7 +219,7 @@ print(len(compiled.buffer), compiles_at_each_start() or "is kept")
 def test_a_start_with_a_cache_that_can_only_be_read_compiles_nothing(starts, monkeypatch):
     with monkeypatch.context() as patch:
         patch.delenv("XDG_CACHE_HOME")
-        patch.setattr(tempfile, "tempdir", None)
+        override(patch, "tempfile", tempdir=None)
         subprocess.run([sys.executable, "-c", ALL_KERNELS], check=True)
         (compiled,) = {
             path for path in cache.directories() if any(path.glob("scan_kernels.*.kernel"))
