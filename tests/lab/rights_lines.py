@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
-from horolog.rights import Entry, Rights, host_text
+from horolog.rights import AclEntry, Rights, host_text
 from horolog.wire import AclOperation, AclResource
 
 
@@ -16,7 +16,7 @@ def answers(lines: Iterable[str]) -> Iterator[str]:
             case ["new", users, everybody]:
                 rights = Rights(users.split(";"), allow_without_entries=everybody == "true")
             case ["add", number, kind, name, pattern, principal, host, operation, permission]:
-                entry = Entry(
+                entry = AclEntry(
                     *(int(kind), name, int(pattern), principal, host),
                     *(int(operation), int(permission)),
                 )

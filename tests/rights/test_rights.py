@@ -9,7 +9,7 @@ from rights_lines import answers
 
 from golden import answers as golden_answers
 from horolog.errors import CorruptBatch
-from horolog.rights import Decision, Entry, EntryFilter, Rights
+from horolog.rights import AclEntry, AclFilter, Decision, Rights
 from horolog.wire import AclOperation, AclPattern, AclPermission, AclResource
 
 TOPIC, GROUP = AclResource.TOPIC, AclResource.GROUP
@@ -34,7 +34,7 @@ def entry(
     principal="User:a",
     host="*",
 ):
-    return Entry(kind, name, pattern, principal, host, operation, permission)
+    return AclEntry(kind, name, pattern, principal, host, operation, permission)
 
 
 def rights_of(*entries, **given):
@@ -149,7 +149,7 @@ def test_a_super_user_may_do_everything():
 
 NAMES = st.sampled_from(["a", "ab", "abc", "*", "b"])
 ENTRIES = st.builds(
-    Entry,
+    AclEntry,
     st.sampled_from([2, 3]),
     NAMES,
     st.sampled_from([LITERAL, PREFIXED]),
@@ -163,7 +163,7 @@ ENTRIES = st.builds(
 @given(st.lists(ENTRIES, unique=True), NAMES)
 def test_a_filter_that_matches_finds_what_applies_to_a_name(entries, name):
     rights = rights_of(*entries)
-    asked = EntryFilter(TOPIC, name, AclPattern.MATCH)
+    asked = AclFilter(TOPIC, name, AclPattern.MATCH)
     found = {one for _, one in rights.found(asked)}
     assert found == {
         one
@@ -176,7 +176,7 @@ def test_a_filter_that_matches_finds_what_applies_to_a_name(entries, name):
 @given(st.lists(ENTRIES, unique=True), ENTRIES)
 def test_a_filter_without_any_finds_one_entry(entries, wanted):
     rights = rights_of(*entries)
-    asked = EntryFilter(
+    asked = AclFilter(
         *(wanted.resource_type, wanted.name, wanted.pattern),
         *(wanted.principal, wanted.host, wanted.operation, wanted.permission),
     )
@@ -185,5 +185,5 @@ def test_a_filter_without_any_finds_one_entry(entries, wanted):
 
 def test_a_filter_of_either_pattern_takes_the_name_itself():
     entries = [entry("a"), entry("a", pattern=PREFIXED), entry("ab"), entry("*")]
-    found = rights_of(*entries).found(EntryFilter(TOPIC, "a", AclPattern.ANY))
+    found = rights_of(*entries).found(AclFilter(TOPIC, "a", AclPattern.ANY))
     assert [one for _, one in found] == entries[:2]

@@ -3,10 +3,10 @@
 import pytest
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.rights import Entry, EntryFilter, check_entry, check_filter, host_text
+from horolog.rights import AclEntry, AclFilter, check_entry, check_filter, host_text
 from horolog.wire import AclOperation, AclPattern, AclPermission, AclResource
 
-GOOD = Entry(
+GOOD = AclEntry(
     *(AclResource.TOPIC, "t", AclPattern.LITERAL, "User:a", "*"),
     *(AclOperation.READ, AclPermission.ALLOW),
 )
@@ -77,9 +77,9 @@ def test_a_range_of_addresses_needs_a_level_of_metadata():
     "changes", [{"resource_type": 0}, {"pattern": 0}, {"operation": 99}, {"permission": 4}]
 )
 def test_a_filter_of_unknown_numbers_is_refused(changes):
-    check_filter(EntryFilter())
+    check_filter(AclFilter())
     with pytest.raises(RequestRefused):
-        check_filter(EntryFilter()._replace(**changes))
+        check_filter(AclFilter()._replace(**changes))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Audit: who was denied or granted what, and whose login failed.
+"""AuditLog: who was denied or granted what, and whose login failed.
 
 The logger of rights has Kafka's name and words. A line that comes more often than ten times a
 second is counted and not written.
@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from typing import Final
 
-__all__ = ["RIGHTS", "Audit"]
+__all__ = ["RIGHTS", "AuditLog"]
 
 RIGHTS: Final = logging.getLogger("kafka.authorizer.logger")
 
@@ -18,7 +18,7 @@ _MOST_LINES: Final = 1_000
 """Different lines that are told apart within a second; others are written."""
 
 
-class Audit:
+class AuditLog:
     """Writes lines to a logger, each at most ten times a second."""
 
     def __init__(self, logger: logging.Logger) -> None:

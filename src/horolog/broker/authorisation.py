@@ -10,7 +10,7 @@ answer tells nothing about hidden ones. Shortcuts ask, too.
 import logging
 from typing import Final, NamedTuple, Protocol
 
-from horolog.broker.audit import RIGHTS, Audit
+from horolog.broker.audit import RIGHTS, AuditLog
 from horolog.errors import ErrorCode, RequestRefused, printable
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
@@ -178,7 +178,7 @@ class Access:
     def __init__(self, rights: Rights | None) -> None:
         self.rights = rights
         """None: every client may do everything, and nothing has to be asked."""
-        self._audit = Audit(RIGHTS)
+        self._audit = AuditLog(RIGHTS)
         self._generation = -1
         self._decisions: dict[tuple[object, ...], Decision] = {}
 

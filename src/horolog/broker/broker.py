@@ -125,7 +125,7 @@ class BrokerParts:
             entries.add(entry_id, entry)
         self.access = Access(entries if config.authorizer_class_name else None)
         self.credentials = dict(opened.stored.credentials)
-        """What is kept of passwords, by user and number of the mechanism."""
+        """Keys that check passwords, by user and number of the mechanism."""
         self.login_secret = opened.login_secret
         catalogue = self.catalogue = Catalogue(
             live, clock, self.topics, self.partitions, self.placement

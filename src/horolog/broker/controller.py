@@ -34,7 +34,7 @@ from horolog.metadata.topics import (
     check_partition_increase,
     partitions_of_new_topic,
 )
-from horolog.rights.entries import Entry
+from horolog.rights.entries import AclEntry
 from horolog.rights.model import Rights
 from horolog.security.scram import Credential
 from horolog.storage.log_dir.log_dir import LogDir
@@ -147,7 +147,7 @@ class Controller:
 
     # --- rights -----------------------------------------------------------------------
 
-    async def create_entries(self, entries: Iterable[Entry]) -> None:
+    async def create_entries(self, entries: Iterable[AclEntry]) -> None:
         """Add access control entries; those that are there already are left out.
 
         Raises:
@@ -184,7 +184,7 @@ class Controller:
         changed: Mapping[tuple[str, int], Credential],
         removed: Iterable[tuple[str, int]],
     ) -> set[tuple[str, int]]:
-        """Set and remove what is kept of passwords; return those removed that were there.
+        """Set and remove keys that check passwords; return those removed that were there.
 
         Raises:
             RequestRefused: another product owns the directory, or its metadata has no users.

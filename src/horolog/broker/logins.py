@@ -14,7 +14,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Final, TypeAlias
 
-from horolog.broker.audit import Audit
+from horolog.broker.audit import AuditLog
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Dispatcher, packed, refuse_version
 from horolog.buffers import Buffer
@@ -36,7 +36,7 @@ _NOT_YET: Final = "SaslAuthenticate is expected after SaslHandshake"
 _Answer: TypeAlias = "Reply | asyncio.Future[Reply | None] | None"
 
 
-class _State:
+class _LoginState:
     """How far the login of a connection is."""
 
     __slots__ = ("has_versions", "is_raw", "login")
@@ -58,7 +58,7 @@ class LoginDispatch:
         self._dispatcher = dispatcher
         self._then = then
         self._broker = broker
-        self._audit = Audit(logging.getLogger(__name__))
+        self._audit = AuditLog(logging.getLogger(__name__))
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[Reply | None]] = set()
 
@@ -71,8 +71,8 @@ class LoginDispatch:
         if peer.principal is not None:
             answer: _Answer = self._then(frame, peer)
             return answer
-        if not isinstance(peer.login, _State):
-            peer.login = _State()
+        if not isinstance(peer.login, _LoginState):
+            peer.login = _LoginState()
         state = peer.login
         if state.login is not None and state.is_raw:
             return self._raw(peer, state, bytes(frame))
@@ -97,7 +97,7 @@ class LoginDispatch:
         return self._broker.config.logins[peer.listener.name]
 
     def _handshake(
-        self, header: RequestHeader, frame: Buffer, peer: Peer, state: _State
+        self, header: RequestHeader, frame: Buffer, peer: Peer, state: _LoginState
     ) -> _Answer:
         if header.api_version not in range(*_served(ApiKey.SASL_HANDSHAKE)):
             return refuse_version(header)
@@ -123,7 +123,7 @@ class LoginDispatch:
         return ScramLogin(scram, find, self._broker.login_secret)
 
     def _authenticate(
-        self, header: RequestHeader, frame: Buffer, peer: Peer, state: _State
+        self, header: RequestHeader, frame: Buffer, peer: Peer, state: _LoginState
     ) -> _Answer:
         key, version = header.api_key, header.api_version
         if key not in SUPPORTED or version not in range(*_served(key)):
@@ -151,7 +151,7 @@ class LoginDispatch:
             },
         )
 
-    def _raw(self, peer: Peer, state: _State, message: bytes) -> _Answer:
+    def _raw(self, peer: Peer, state: _LoginState, message: bytes) -> _Answer:
         assert state.login is not None
         try:
             answer = state.login.answer(message)
@@ -160,7 +160,7 @@ class LoginDispatch:
         self._finish(peer, state)
         return (len(answer).to_bytes(LENGTH_BYTES, "big") + answer,)
 
-    def _finish(self, peer: Peer, state: _State) -> None:
+    def _finish(self, peer: Peer, state: _LoginState) -> None:
         """Give the client its principal, if the mechanism is satisfied."""
         assert state.login is not None
         if state.login.name is not None:

@@ -11,7 +11,7 @@ from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.options import with_options
 from horolog.errors import Misconfigured
 from horolog.results import Answer, Column, Table
-from horolog.rights.entries import CLUSTER_NAME, Entry, EntryFilter
+from horolog.rights.entries import CLUSTER_NAME, AclEntry, AclFilter
 from horolog.rights.hosts import host_text
 from horolog.rights.model import Rights
 from horolog.wire.acl import AclOperation, AclPattern, AclPermission, AclResource
@@ -70,11 +70,13 @@ def _resource(text: str) -> tuple[AclResource, str]:
     return number, name
 
 
-def _entry(principal: str, operation: str, on: str, host: str, deny: bool, prefixed: bool) -> Entry:
+def _entry(
+    principal: str, operation: str, on: str, host: str, deny: bool, prefixed: bool
+) -> AclEntry:
     kind, name = _resource(on)
     if ":" not in principal:
         raise Misconfigured(f"{principal} is no principal; write User:{principal}")
-    return Entry(
+    return AclEntry(
         kind,
         name,
         AclPattern.PREFIXED if prefixed else AclPattern.LITERAL,
@@ -92,7 +94,7 @@ def _word(numbers: type[IntEnum], number: int) -> str:
         return str(number)
 
 
-def _plain(entry: Entry) -> dict[str, object]:
+def _plain(entry: AclEntry) -> dict[str, object]:
     return {
         "principal": entry.principal,
         "effect": _word(AclPermission, entry.permission),
@@ -117,7 +119,7 @@ def _star(row: dict[str, object]) -> str:
     return "..." if row["pattern"] == "prefixed" else ""
 
 
-def _shown(entries: list[Entry], none: str) -> Answer:
+def _shown(entries: list[AclEntry], none: str) -> Answer:
     rows = [_plain(entry) for entry in entries]
     return Answer(rows, [Table(rows, *_COLUMNS) if rows else none])
 
@@ -138,7 +140,7 @@ def list_acls(
 
     A name with ... behind it stands for all names that begin so.
     """
-    which = EntryFilter(principal=principal)
+    which = AclFilter(principal=principal)
     if on is not None:
         kind, name = _resource(on)
         which = which._replace(resource_type=kind, name=name, pattern=AclPattern.MATCH)
@@ -180,7 +182,7 @@ def remove(
 ) -> Answer:
     """Remove an entry, given as it was added. The exit code is 1 if it is not there."""
     entry = _entry(principal, operation, on, host, deny, prefixed)
-    which = EntryFilter(
+    which = AclFilter(
         entry.resource_type,
         entry.name,
         entry.pattern,
@@ -211,7 +213,7 @@ def explain(
     Super users and allow.everyone.if.no.acl.found are settings that brokers do not tell.
     """
     asked = _entry(principal, operation, on, "*", False, False)
-    which = EntryFilter(asked.resource_type, asked.name, AclPattern.MATCH)
+    which = AclFilter(asked.resource_type, asked.name, AclPattern.MATCH)
     rights = Rights()
     with brokers.connect() as client:
         for number, entry in enumerate(client.acls.list(which)):

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from horolog.client.deadline import Deadline
 from horolog.client.metadata import refuse
 from horolog.client.retrying import RetriedCalls
-from horolog.rights.entries import Entry, EntryFilter
+from horolog.rights.entries import AclEntry, AclFilter
 from horolog.security.scram import LEAST_ITERATIONS, ScramMechanism, salted
 from horolog.wire.api import ApiKey
 
@@ -26,15 +26,15 @@ class ScramUser(NamedTuple):
 class AccessEntries(RetriedCalls):
     """Requests about access control entries."""
 
-    def list(self, which: EntryFilter = EntryFilter()) -> "list[Entry]":  # noqa: B008 - immutable
+    def list(self, which: AclFilter = AclFilter()) -> "list[AclEntry]":  # noqa: B008 - immutable
         """Return the entries that a filter takes, in order."""
 
-        def attempt(deadline: Deadline) -> list[Entry]:
+        def attempt(deadline: Deadline) -> list[AclEntry]:
             link = self.brokers.any(deadline)
             body = link.ask(ApiKey.DESCRIBE_ACLS, _filter(which), deadline)
             refuse(body.error_code, "access control entries", body.error_message)
             return sorted(
-                Entry(
+                AclEntry(
                     resource.resource_type,
                     resource.resource_name,
                     resource.pattern_type,
@@ -49,7 +49,7 @@ class AccessEntries(RetriedCalls):
 
         return self._persist(attempt)
 
-    def add(self, entries: Sequence[Entry]) -> None:
+    def add(self, entries: Sequence[AclEntry]) -> None:
         """Make entries; those that are there already are no error.
 
         Raises:
@@ -76,16 +76,16 @@ class AccessEntries(RetriedCalls):
 
         self._persist(attempt)
 
-    def remove(self, which: EntryFilter) -> "builtins.list[Entry]":
+    def remove(self, which: AclFilter) -> "builtins.list[AclEntry]":
         """Delete the entries that a filter takes, and return them."""
 
-        def attempt(deadline: Deadline) -> builtins.list[Entry]:
+        def attempt(deadline: Deadline) -> builtins.list[AclEntry]:
             link = self.brokers.controller(deadline)
             body = link.ask(ApiKey.DELETE_ACLS, {"filters": [_filter(which)]}, deadline)
             (result,) = body.filter_results
             refuse(result.error_code, "access control entries", result.error_message)
             return [
-                Entry(
+                AclEntry(
                     entry.resource_type,
                     entry.resource_name,
                     entry.pattern_type,
@@ -158,7 +158,7 @@ class ScramUsers(RetriedCalls):
         self._persist(attempt)
 
 
-def _filter(which: EntryFilter) -> dict[str, Any]:
+def _filter(which: AclFilter) -> dict[str, Any]:
     return {
         "resource_type_filter": which.resource_type,
         "resource_name_filter": which.name,

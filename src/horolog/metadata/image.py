@@ -52,7 +52,7 @@ class Image:
         self.entries: dict[UUID, metadata.AccessControlEntry] = {}
         """Access control entries by id."""
         self.credentials: dict[tuple[str, int], metadata.ScramCredential] = {}
-        """What is kept of passwords, by user and mechanism."""
+        """Keys that check passwords, by user and mechanism."""
         self.others: dict[tuple[object, ...], Record] = {}
         """Records that are only kept, by the key that a later record shares to replace or remove
         them."""

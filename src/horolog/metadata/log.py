@@ -215,7 +215,7 @@ class MetadataLog:
             replay.next_offset = self._form.next_offset
 
     def hide(self) -> None:
-        """Let nobody but their owner read the files: they have what is kept of passwords.
+        """Let nobody but their owner read the files: they have keys that check passwords.
 
         Raises:
             StorageFailed: the disk refused.

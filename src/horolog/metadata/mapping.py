@@ -27,7 +27,7 @@ from horolog.metadata.rows import (
     TopicRow,
     promoted_once,
 )
-from horolog.rights.entries import Entry
+from horolog.rights.entries import AclEntry
 from horolog.schemas.metadata import Config, PartitionRecord, Record, RemoveTopic, TopicRecord
 from horolog.security.scram import Credential
 from horolog.storage import names
@@ -303,13 +303,13 @@ def stored(image: Image) -> Stored:
 
 
 def credentials_in(image: Image) -> dict[tuple[str, int], Credential]:
-    """Return what an image has of passwords, by user and number of the mechanism."""
+    """Return the keys that check passwords, by user and number of the mechanism."""
     return {key: Credential(*record[2:]) for key, record in image.credentials.items()}
 
 
-def entries_in(image: Image) -> dict[UUID, Entry]:
+def entries_in(image: Image) -> dict[UUID, AclEntry]:
     """Return the access control entries of an image by id."""
-    return {entry_id: Entry(*record[1:]) for entry_id, record in image.entries.items()}
+    return {entry_id: AclEntry(*record[1:]) for entry_id, record in image.entries.items()}
 
 
 def _topics(image: Image, shared: Mapping[str, str]) -> Iterator[tuple[TopicRow, dict[str, str]]]:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.json_text import from_json
-from horolog.rights.entries import Entry
+from horolog.rights.entries import AclEntry
 from horolog.security.scram import Credential
 
 AS_FOUND: Final = 0
@@ -102,10 +102,10 @@ class Stored(NamedTuple):
     followed: Sequence[FollowedRow] = ()
     is_salvaged: bool = False
     """Whether rows of topics may be lost. Then topics on disk without a row must not expire."""
-    entries: Mapping[UUID, Entry] = {}
+    entries: Mapping[UUID, AclEntry] = {}
     """Access control entries by id."""
     credentials: Mapping[tuple[str, int], Credential] = {}
-    """What is kept of passwords, by user and number of the mechanism."""
+    """Keys that check passwords, by user and number of the mechanism."""
 
 
 def settings_of_source(text: str) -> dict[str, str]:

@@ -27,7 +27,7 @@ from horolog.metadata.mapping import DirectoryNode
 from horolog.metadata.reserve import Reserve
 from horolog.metadata.rows import FollowedRow, SourceRow, Stored, TopicRow
 from horolog.metadata.state import Identity
-from horolog.rights.entries import Entry
+from horolog.rights.entries import AclEntry
 from horolog.schemas.metadata import (
     METADATA_VERSION,
     NEW_LOG_LEVEL,
@@ -69,7 +69,7 @@ class MetadataStore:
         remembered: Remembered = Remembered(),  # noqa: B008 - immutable
         is_lost: bool = False,
         succeeds_another: bool = False,
-        entries: Mapping[UUID, Entry] | None = None,
+        entries: Mapping[UUID, AclEntry] | None = None,
         credentials: Mapping[tuple[str, int], Credential] | None = None,
     ) -> None:
         """Use an opened log.
@@ -246,7 +246,7 @@ class MetadataStore:
         """
         self._append(mapping.settings_changed(self.image, changes, resource))
 
-    def change_entries(self, added: Mapping[UUID, Entry], removed: Collection[UUID]) -> None:
+    def change_entries(self, added: Mapping[UUID, AclEntry], removed: Collection[UUID]) -> None:
         """Add and remove access control entries.
 
         Raises:
@@ -266,7 +266,7 @@ class MetadataStore:
         changed: Mapping[tuple[str, int], Credential],
         removed: Collection[tuple[str, int]],
     ) -> None:
-        """Set and remove what is kept of passwords.
+        """Set and remove keys that check passwords.
 
         Raises:
             RequestRefused: another product owns the directory, and its users count (44); or its

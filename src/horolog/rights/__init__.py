@@ -23,7 +23,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "checks": "check_entry check_filter",
-        "entries": "CLUSTER_NAME EVERY_PRINCIPAL Entry EntryFilter",
+        "entries": "CLUSTER_NAME EVERY_PRINCIPAL AclEntry AclFilter",
         "hosts": "host_text is_in_range is_range range_error",
         "model": "Decision Rights",
     },

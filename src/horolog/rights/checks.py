@@ -1,7 +1,7 @@
 """Checks of entries that are to be made, and of filters, with Kafka's errors and messages."""
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.rights.entries import CLUSTER_NAME, WILDCARD, Entry, EntryFilter
+from horolog.rights.entries import CLUSTER_NAME, WILDCARD, AclEntry, AclFilter
 from horolog.rights.hosts import is_range, range_error
 from horolog.wire.acl import AclOperation, AclPattern, AclPermission, AclResource
 
@@ -12,7 +12,7 @@ _KINDS = range(AclResource.TOPIC, AclResource.USER + 1)
 _OPERATIONS = range(AclOperation.ALL, AclOperation.TWO_PHASE_COMMIT + 1)
 
 
-def check_entry(entry: Entry, metadata_version: int) -> None:
+def check_entry(entry: AclEntry, metadata_version: int) -> None:
     """Check that an entry may be made.
 
     Args:
@@ -58,7 +58,7 @@ def _check_host(host: str, metadata_version: int) -> None:
         raise _invalid(f"Invalid CIDR notation '{host}': {error}")
 
 
-def check_filter(entries: EntryFilter) -> None:
+def check_filter(entries: AclFilter) -> None:
     """Check that the numbers of a filter are known.
 
     Raises:

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from horolog.wire.acl import AclOperation, AclPattern, AclPermission, AclResource
 
-__all__ = ["CLUSTER_NAME", "EVERY_PRINCIPAL", "WILDCARD", "Entry", "EntryFilter"]
+__all__ = ["CLUSTER_NAME", "EVERY_PRINCIPAL", "WILDCARD", "AclEntry", "AclFilter"]
 
 WILDCARD: Final = "*"
 """Every name of a literal entry, or every host."""
@@ -15,7 +15,7 @@ EVERY_PRINCIPAL: Final = "User:*"
 """Principal of entries for everybody, also of another type. `Type:*` of others is a name."""
 
 
-class Entry(NamedTuple):
+class AclEntry(NamedTuple):
     """An access control entry. Two that are equal count once."""
 
     resource_type: int
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
         )
 
 
-class EntryFilter(NamedTuple):
+class AclFilter(NamedTuple):
     """Filter of entries. A text that is None, or a number that is ANY, takes all."""
 
     resource_type: int = AclResource.ANY
@@ -51,7 +51,7 @@ class EntryFilter(NamedTuple):
     operation: int = AclOperation.ANY
     permission: int = AclPermission.ANY
 
-    def takes(self, entry: Entry) -> bool:
+    def takes(self, entry: AclEntry) -> bool:
         """Return True if the filter takes an entry."""
         return (
             self.resource_type in (AclResource.ANY, entry.resource_type)
@@ -62,7 +62,7 @@ class EntryFilter(NamedTuple):
             and self.permission in (AclPermission.ANY, entry.permission)
         )
 
-    def _takes_name(self, entry: Entry) -> bool:
+    def _takes_name(self, entry: AclEntry) -> bool:
         if self.pattern not in (AclPattern.ANY, AclPattern.MATCH, entry.pattern):
             return False
         if self.name is None or self.name == entry.name:

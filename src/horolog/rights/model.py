@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.errors import CorruptBatch
-from horolog.rights.entries import EVERY_PRINCIPAL, WILDCARD, Entry, EntryFilter
+from horolog.rights.entries import EVERY_PRINCIPAL, WILDCARD, AclEntry, AclFilter
 from horolog.rights.hosts import is_in_range, is_range
 from horolog.wire.acl import AclOperation, AclPattern, AclPermission, AclResource
 
@@ -48,8 +48,8 @@ class Decision(NamedTuple):
 
     is_allowed: bool
     rule: str
-    """As Kafka's audit names it: `SuperUser`, `DefaultAllow`, `DefaultDeny` or `MatchingAcl`."""
-    entry: Entry | None = None
+    """Name in Kafka's audit: `SuperUser`, `DefaultAllow`, `DefaultDeny` or `MatchingAcl`."""
+    entry: AclEntry | None = None
     """The entry that decided."""
 
     def __str__(self) -> str:
@@ -87,9 +87,9 @@ class Rights:
         self.generation = 0
         """Number of changes. What was decided holds as long as it is the same."""
         self._default = _DEFAULT_ALLOW if allow_without_entries else _DEFAULT_DENY
-        self._by_id: dict[UUID, Entry] = {}
-        self._present: Counter[Entry] = Counter()
-        self._ordered: dict[tuple[int, int, str], list[tuple[_Order, Entry]]] = {}
+        self._by_id: dict[UUID, AclEntry] = {}
+        self._present: Counter[AclEntry] = Counter()
+        self._ordered: dict[tuple[int, int, str], list[tuple[_Order, AclEntry]]] = {}
         """Entries by kind, pattern and name of the resource."""
         self._lengths: dict[int, Counter[int]] = {}
         """Lengths of prefixes by the kind of resource, each with the number of entries."""
@@ -97,14 +97,14 @@ class Rights:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def __contains__(self, entry: Entry) -> bool:
+    def __contains__(self, entry: AclEntry) -> bool:
         return entry in self._present
 
-    def get(self, entry_id: UUID) -> Entry | None:
+    def get(self, entry_id: UUID) -> AclEntry | None:
         """Return the entry of an id; None if there is none."""
         return self._by_id.get(entry_id)
 
-    def add(self, entry_id: UUID, entry: Entry) -> None:
+    def add(self, entry_id: UUID, entry: AclEntry) -> None:
         """Add an entry, or replace the one of that id."""
         if entry_id in self._by_id:
             self.remove(entry_id)
@@ -140,11 +140,11 @@ class Rights:
                 del lengths[len(entry.name)]
         self.generation += 1
 
-    def items(self) -> Iterator[tuple[UUID, Entry]]:
+    def items(self) -> Iterator[tuple[UUID, AclEntry]]:
         """Yield the entries with their ids, in the order in which they were added."""
         yield from self._by_id.items()
 
-    def found(self, entries: EntryFilter) -> Iterator[tuple[UUID, Entry]]:
+    def found(self, entries: AclFilter) -> Iterator[tuple[UUID, AclEntry]]:
         """Yield the entries that a filter takes, with their ids."""
         return ((entry_id, entry) for entry_id, entry in self.items() if entries.takes(entry))
 
@@ -159,7 +159,7 @@ class Rights:
         """
         if principal in self.super_users:
             return _SUPER_USER
-        allowing: Entry | None = None
+        allowing: AclEntry | None = None
         has_entries = False
         for _, entry in self._about(kind, name):
             has_entries = True
@@ -199,7 +199,7 @@ class Rights:
                 allowed.append((entry.pattern, entry.name))
         return any(not _is_covered(pattern, name, denied) for pattern, name in allowed)
 
-    def _about(self, kind: int, name: str) -> Iterator[tuple["_Order", Entry]]:
+    def _about(self, kind: int, name: str) -> Iterator[tuple["_Order", AclEntry]]:
         """Yield the entries about a resource, in Kafka's order."""
         ordered = self._ordered
         yield from ordered.get((kind, _LITERAL, name), ())
@@ -213,7 +213,7 @@ class Rights:
 _Order = tuple[int, bytes, bytes, int]
 
 
-def _order(entry: Entry) -> _Order:
+def _order(entry: AclEntry) -> _Order:
     """Return the place of an entry among those of one name: Java compares texts by UTF-16."""
     principal, host = (
         text.encode("utf-16-be", "surrogatepass") for text in (entry.principal, entry.host)
@@ -221,13 +221,13 @@ def _order(entry: Entry) -> _Order:
     return entry.operation, principal, host, entry.permission
 
 
-def _is_about(entry: Entry, principal: str, host: str) -> bool:
+def _is_about(entry: AclEntry, principal: str, host: str) -> bool:
     return entry.principal in (principal, EVERY_PRINCIPAL) and (
         entry.host in (WILDCARD, host) or (is_range(entry.host) and is_in_range(host, entry.host))
     )
 
 
-def _applies(entry: Entry, principal: str, host: str, operation: AclOperation) -> bool:
+def _applies(entry: AclEntry, principal: str, host: str, operation: AclOperation) -> bool:
     if not _is_about(entry, principal, host):
         return False
     if entry.operation in (operation, _ALL):

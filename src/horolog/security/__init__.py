@@ -2,7 +2,7 @@
 
 jaas     login modules and their options (`sasl.jaas.config`)
 logins   the broker's side of a login (SASL)
-scram    what is kept of passwords, and the broker's side of a login by SCRAM
+scram    keys that check passwords, and the broker's side of a login by SCRAM
 """
 
 from typing import TYPE_CHECKING

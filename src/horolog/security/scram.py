@@ -1,4 +1,4 @@
-"""SCRAM (RFC 5802, RFC 7677), the broker's side: what is kept of a password, and a login by it.
+"""Keys that check passwords, and logins by them: the broker's side of SCRAM (RFC 5802, RFC 7677).
 
 A password is never known here: clients send it salted, and a login costs three HMACs. A user that
 is not there gets a salt and fails at the last message, as with a wrong password, so that nobody
@@ -63,7 +63,7 @@ class ScramMechanism(IntEnum):
 
 
 class Credential(NamedTuple):
-    """What is kept of a password. The `repr` has none of it."""
+    """Keys that check a password. The `repr` has none of them."""
 
     salt: bytes
     stored_key: bytes
@@ -82,7 +82,7 @@ def salted(mechanism: ScramMechanism, password: str, salt: bytes, iterations: in
 def credential_of(
     mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
 ) -> Credential:
-    """Return what is kept of a salted password."""
+    """Return the keys that check a salted password."""
     client_key = hmac.digest(salted_password, b"Client Key", mechanism.digest)
     stored_key = hashlib.new(mechanism.digest, client_key).digest()
     server_key = hmac.digest(salted_password, b"Server Key", mechanism.digest)

@@ -5,7 +5,7 @@
     groups, group_tools              requests of group members; requests of tools
     commits, offsets                 commits of offsets; reading and deleting committed offsets
     transactions, transaction_tools  requests of producers; requests of tools
-    users, logins                    what is kept of passwords; logins where there is none
+    users, logins                    users of SCRAM; logins where there is none
     results                          parts of responses
 
 The versions of an API stand above its handler.

@@ -17,7 +17,7 @@ from horolog.broker.handlers.results import PartOutcome, each
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.network.dispatching import Hangup
 from horolog.rights.checks import check_entry, check_filter
-from horolog.rights.entries import Entry, EntryFilter
+from horolog.rights.entries import AclEntry, AclFilter
 from horolog.rights.model import Rights
 from horolog.wire.acl import AclOperation, AclPattern, AclPermission, AclResource
 from horolog.wire.api import ApiKey
@@ -60,11 +60,11 @@ def _rights(request: Request[Any], broker: BrokerParts, api_key: ApiKey) -> Righ
 
 
 async def _found(
-    request: Request[Any], rights: Rights, entries: EntryFilter
-) -> list[tuple[UUID, Entry]]:
+    request: Request[Any], rights: Rights, entries: AclFilter
+) -> list[tuple[UUID, AclEntry]]:
     """Return the entries that a filter takes, in a stable order."""
     known = list(rights.items())
-    found: list[tuple[UUID, Entry]] = []
+    found: list[tuple[UUID, AclEntry]] = []
     for start in range(0, len(known), _AT_ONCE):
         await request.checkpoint()
         found += [it for it in known[start : start + _AT_ONCE] if entries.takes(it[1])]
@@ -112,13 +112,13 @@ async def describe_acls(
     return {"error_code": ErrorCode.none, "error_message": None, "resources": resources}
 
 
-def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> EntryFilter:
+def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     """Return the filter of a request.
 
     Raises:
         Hangup: a number in it is unknown.
     """
-    entries = EntryFilter(
+    entries = AclFilter(
         asked.resource_type_filter,
         asked.resource_name_filter,
         asked.pattern_type_filter,
@@ -148,7 +148,7 @@ async def create_acls(
     try:
         _rights(request, broker, ApiKey.CREATE_ACLS)
         _check_numbers(asked)
-        outcomes, good = [], dict[Entry, None]()
+        outcomes, good = [], dict[AclEntry, None]()
         async for creation in each(request, asked):
             entry = _entry(creation)
             outcome = PartOutcome()
@@ -171,8 +171,8 @@ async def create_acls(
     }
 
 
-def _entry(asked: AclCreation) -> Entry:
-    return Entry(
+def _entry(asked: AclCreation) -> AclEntry:
+    return AclEntry(
         asked.resource_type,
         asked.resource_name,
         asked.resource_pattern_type,
@@ -230,7 +230,7 @@ async def delete_acls(
     try:
         rights = _rights(request, broker, ApiKey.DELETE_ACLS)
         filters = [_filter(one) async for one in each(request, asked)]
-        taken: list[list[tuple[UUID, Entry]]] = []
+        taken: list[list[tuple[UUID, AclEntry]]] = []
         count = 0
         for entries in filters:
             taken.append(await _found(request, rights, entries))
@@ -249,7 +249,7 @@ async def delete_acls(
 
 
 def _deleted(
-    entries: Iterable[tuple[UUID, Entry]], outcome: PartOutcome
+    entries: Iterable[tuple[UUID, AclEntry]], outcome: PartOutcome
 ) -> "DeleteAclsFilterResult":
     deleted: list[DeleteAclsMatchingAcl] = [
         {

@@ -81,7 +81,7 @@ class Committed(NamedTuple):
     unstable: frozenset[TopicPartition]
     repeats: Repeats
     error: ErrorCode = ErrorCode.none
-    """Of a group that the client may not describe, or that is not loaded yet."""
+    """Error of a group that the client may not describe, or that is not loaded yet."""
 
     def partitions(
         self,

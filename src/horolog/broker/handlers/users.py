@@ -1,4 +1,4 @@
-"""Requests about users: what is kept of their passwords (SCRAM, KIP-554)."""
+"""Requests about users that log in by SCRAM (KIP-554)."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -101,7 +101,7 @@ def _described(
 async def alter_user_scram_credentials(
     request: Request[AlterUserScramCredentialsRequest], broker: BrokerParts
 ) -> "AlterUserScramCredentialsResponse":
-    """Set and remove what is kept of passwords."""
+    """Set and remove passwords of users."""
     body = request.body
     named = [it.name async for it in each(request, body.deletions)]
     named += [it.name async for it in each(request, body.upsertions)]
