@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from command_runner import run_command
 from examples import examples
-from faulty_calls import failing
+from faulty_calls import failing, late_markers
 from hypothesis import given
 from hypothesis import strategies as st
 from mirror_lab import rows_of
@@ -608,6 +608,16 @@ def test_a_replay_is_a_function_too(broker: RunningBroker, log_dir: Path, tmp_pa
     assert (seen[0], seen[-1]) == ((0, 48), (48, 48))
     with pytest.raises(Misconfigured, match="another by_key"):
         jobs.replay(**asked, by_key=True)
+
+
+def test_a_replay_ends_once_readers_of_committed_records_see_all(
+    broker: RunningBroker, log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("clicks", 1, retention_ms="-1")
+    late_markers(monkeypatch)
+    asked: dict[str, Any] = {"source": log_dir, "target": broker.address, "state": tmp_path / "s"}
+    assert jobs.replay(**asked, by_key=True, speed="max").progress.records == 48
+    assert len(values_of(broker.address, "clicks")) == 48
 
 
 def test_a_replay_may_begin_before_there_are_records(

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from horolog.broker import LocalMarkers
+from horolog.errors import StorageFailed
 from horolog.storage import Files
 
 
@@ -31,6 +33,17 @@ def failing(
         return await fails(*args, **named)
 
     patch.setattr(owner, name, fails_when_awaited if iscoroutinefunction(plain) else fails)
+
+
+def late_markers(patch: pytest.MonkeyPatch) -> None:
+    """Let brokers in this process write no markers of transactions for a second or two."""
+    refused: list[object] = []
+
+    def is_refused(markers: LocalMarkers, partition: object, ended: object) -> bool:
+        refused.append(partition)
+        return len(refused) < 9
+
+    failing(patch, LocalMarkers, "end", StorageFailed("the disk is full"), when=is_refused)
 
 
 def full_disk(patch: pytest.MonkeyPatch, name: str = "os_pwritev") -> None:

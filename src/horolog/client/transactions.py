@@ -6,17 +6,19 @@ At horolog's brokers as at Apache Kafka's. The requests are those from before
 KIP-890: they take part in a transaction that another process ends.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from horolog.client.appends import ProducerId
 from horolog.client.brokers import CoordinatorKind
+from horolog.client.connection import NoAnswer
 from horolog.client.deadline import Deadline
 from horolog.client.groups import CommittedOffset, committed_by_topic
 from horolog.client.link import Link
 from horolog.client.metadata import by_topic, refuse
 from horolog.client.retrying import RetriedCalls
-from horolog.errors import ErrorCode
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 
@@ -134,6 +136,17 @@ class Transactions(RetriedCalls):
 
         self._persist(add_group)
         self._persist(commit)
+
+    def await_markers(self, ended: Iterable[Transaction]) -> None:
+        """Wait until readers of committed records see what ended transactions have written.
+
+        A coordinator answers an end before it writes the markers, and a continued transactional
+        id afterwards. A refusal ends the wait, but not what was committed.
+        """
+        with suppress(NoAnswer):
+            for one in ended:
+                with suppress(RequestRefused):
+                    self.init(one.id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, after=one)
 
     def end(self, transaction: Transaction, *, commit: bool) -> None:
         """Commit or abort a transaction.

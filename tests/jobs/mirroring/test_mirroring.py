@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from batches import generated_record
 from examples import some_pairs
-from faulty_calls import failing
+from faulty_calls import late_markers
 from mirror_lab import (
     NO_SPARK,
     T0_MS,
@@ -25,10 +25,9 @@ from mirror_lab import (
 )
 from running_broker import MakeBroker
 
-from horolog.broker import LocalMarkers
 from horolog.client import Client, CommittedOffset, ResourceType, Topics
 from horolog.clock import SystemClock
-from horolog.errors import ErrorCode, Misconfigured, StorageFailed
+from horolog.errors import ErrorCode, Misconfigured
 from horolog.jobs.comparing import compare
 from horolog.jobs.mirroring import Control
 from horolog.jobs.mirroring.ledger import Ledger
@@ -258,19 +257,11 @@ def test_readers_of_committed_records_see_none_of_a_killed_run(lab: MirrorLab) -
 def test_a_run_ends_once_readers_of_committed_records_see_all(
     lab: MirrorLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A coordinator answers a commit before it writes the markers, here for a second."""
+    """A coordinator answers a commit before it writes the markers."""
     lab.source.create_topic("t", 1, retention_ms="-1")
     lab.produce("t", 0, records(0, 5))
-    refused: list[object] = []
-
-    def is_refused(markers: LocalMarkers, partition: object, ended: object) -> bool:
-        if len(refused) < 6:
-            refused.append(partition)
-        return len(refused) < 6
-
-    failing(monkeypatch, LocalMarkers, "end", StorageFailed("the disk is full"), when=is_refused)
+    late_markers(monkeypatch)
     assert not lab.run().errors
-    assert len(refused) == 6
     assert lab.rows("t") == lab.source_rows("t")
 
 

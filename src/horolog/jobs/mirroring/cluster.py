@@ -225,7 +225,7 @@ class ClusterDestination:
 
     def finish(self, spark: SparkSession) -> Sequence[str]:
         """Wait for the markers of committed transactions; there are no errors."""
-        self._target.await_markers(self.client, self._ended.values())
+        self.client.transactions.await_markers(self._ended.values())
         return ()
 
 

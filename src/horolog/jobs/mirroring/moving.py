@@ -97,21 +97,6 @@ class Target:
             f"{self.group}/{slot}", transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS
         )
 
-    def await_markers(self, client: Client, ended: Iterable[Transaction]) -> None:
-        """Wait until readers of committed records see what transactions have written.
-
-        A coordinator answers a commit before it writes the markers, and a continued transactional
-        id afterwards. A refusal ends the wait: what is committed stays so.
-        """
-        with suppress(NoAnswer):
-            for transaction in ended:
-                with suppress(RequestRefused):
-                    client.init_transactions(
-                        transaction.id,
-                        transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
-                        after=transaction,
-                    )
-
     def join_bytes(self, topic_max_bytes: int | None) -> int:
         """Return the size limit of joined batches for a topic, in bytes; 0 for no joining."""
         if not topic_max_bytes:

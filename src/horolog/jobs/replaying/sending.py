@@ -373,6 +373,8 @@ class Sending:
         """
         if self._is_sound:
             self.commit()
+            if self._transaction is not None:
+                self._target.client.transactions.await_markers([self._transaction])
             if self._prepared is None:  # whether the last run's commit succeeded is known
                 self._committed = self.progress.to_json()
             self._save(self._prepared)
