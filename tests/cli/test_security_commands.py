@@ -115,3 +115,25 @@ def test_what_is_no_entry_is_misuse(run: Any, arguments: tuple[str, ...], words:
     refused = run("acls", "add", *arguments)
     assert refused.code == 2
     assert words in refused.err
+
+
+JAAS = f"{MODULE}.plain.PlainLoginModule required user_alice=secret-word;"
+SETTING = "listener.name.plaintext.plain.sasl.jaas.config"
+
+
+def test_a_password_is_not_taken_from_the_command_line(tmp_path: Path) -> None:
+    refused = run_command("serve", "--log-dir", str(tmp_path / "log"), "--set", f"{SETTING}={JAAS}")
+    assert refused.code == 2
+    assert "write it into the file of --config" in refused.err
+    assert "secret-word" not in refused.err
+
+
+def test_passwords_that_others_can_read_are_warned_of(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    for mode, is_warned in ((0o644, True), (0o640, True), (0o600, False)):
+        file.write_text(f"{SETTING}={JAAS}\nnum.partitions=0\n")
+        file.chmod(mode)
+        refused = run_command("serve", "--log-dir", str(tmp_path / "log"), "--config", str(file))
+        assert refused.code == 2
+        assert ("chmod 600" in refused.err) is is_warned
+        assert "secret-word" not in refused.err

@@ -25,7 +25,7 @@ from storelogs import followed
 from horolog.broker import NewTopic, Service, new_event_loop
 from horolog.client import Client
 from horolog.clock import Clock, ManualClock, SystemClock
-from horolog.config import Settings
+from horolog.config import Settings, secrets_among
 from horolog.record import AppendTimeStretch, BatchHeader, iter_headers
 from horolog.storage import Log
 from horolog.wire import ApiKey
@@ -320,8 +320,15 @@ class BrokerProcess(Asked):
         said = self.log_dir.with_name(f"{self.log_dir.name}.said")
         said.parent.mkdir(parents=True, exist_ok=True)
         arguments = ["serve", "--log-dir", str(self.log_dir)]
+        secrets = secrets_among(self._settings)
+        if secrets:  # which the command line does not take
+            file = self.log_dir.with_name(f"{self.log_dir.name}.properties")
+            file.touch(0o600)
+            file.write_text("".join(f"{name}={self._settings[name]}\n" for name in secrets))
+            arguments += ["--config", str(file)]
         for name, value in self._settings.items():
-            arguments += ["--set", f"{name}={value}"]
+            if name not in secrets:
+                arguments += ["--set", f"{name}={value}"]
         self._process = BornBroker(nursery(), said, arguments)
         address = self._process.await_ready()
         assert address is not None, f"the broker did not start: {self._process.said[-2000:]}"

@@ -19,7 +19,7 @@ from horolog.cli.options import pairs, with_options
 from horolog.cli.properties_files import read_properties
 from horolog.cli.terminal import echo
 from horolog.clock import ManualClock, SystemClock
-from horolog.config import Endpoint, Settings, host_port
+from horolog.config import Endpoint, Settings, host_port, secrets_among
 from horolog.errors import Misconfigured
 from horolog.record.kernels.loading import WITHOUT_NUMBA, is_numba_installed
 from horolog.testing.settings import for_tests
@@ -168,6 +168,16 @@ class ServeOptions:
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")] = False
 
 
+def _read_config(path: Path) -> dict[str, str]:
+    """Read the file of settings; warn if others can read passwords in it."""
+    given = read_properties(path)
+    if secrets_among(given) and path.stat().st_mode & 0o044:
+        from horolog.cli.screen import say  # noqa: PLC0415 - 30 ms for this alone
+
+        say(f"{path} has passwords that other users of this machine can read: chmod 600 {path}")
+    return given
+
+
 @app.command()
 @with_options
 def serve(
@@ -179,9 +189,14 @@ def serve(
     SIGTERM and Ctrl-C stop it cleanly, SIGHUP is ignored, and SIGQUIT prints the stacks of all
     threads. docs/settings.md has all settings.
     """
-    given = ({} if options.config is None else read_properties(options.config)) | pairs(
-        options.assignments, "--set"
-    )
+    assigned = pairs(options.assignments, "--set")
+    if secrets := secrets_among(assigned):
+        raise Misconfigured(
+            f"--set {secrets[0]}: other users of this machine can see it; write it into the file "
+            "of --config"
+        )
+    given = {} if options.config is None else _read_config(options.config)
+    given |= assigned
     given |= listener_settings(
         options.host, options.port, options.listen or (), options.advertise or (), given
     )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from horolog.config.properties import parse_properties
     from horolog.config.setting import Setting, Status, UpdateMode
     from horolog.config.settings import Settings, SettingSource
-    from horolog.config.tables import broker_settings, topic_settings
+    from horolog.config.tables import broker_settings, secrets_among, topic_settings
     from horolog.config.topic import LONG_MAX, TopicConfig
     from horolog.config.values import SettingKind
 
@@ -65,6 +65,7 @@ __all__ = [
     "describe_topic",
     "host_port",
     "parse_properties",
+    "secrets_among",
     "topic_settings",
 ]
 
@@ -79,7 +80,7 @@ __getattr__, __dir__ = lazy_names(
         "properties": "parse_properties",
         "setting": "Setting Status UpdateMode",
         "settings": "Settings SettingSource",
-        "tables": "broker_settings topic_settings",
+        "tables": "broker_settings secrets_among topic_settings",
         "topic": "LONG_MAX TopicConfig",
         "values": "SettingKind",
     },

@@ -3,7 +3,7 @@
 Loaded on first use, so that importing `horolog.config` stays cheap.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -45,6 +45,18 @@ def broker_setting(name: str) -> Setting:
     if name.startswith("listener.name."):
         return _of_listener(name)
     return _find(name, broker_settings(), "broker")
+
+
+def secrets_among(names: Iterable[str]) -> list[str]:
+    """Return the names of broker settings that are passwords; unknown names are none."""
+
+    def is_secret(name: str) -> bool:
+        try:
+            return broker_setting(name).kind is SettingKind.PASSWORD
+        except ValueError:
+            return False
+
+    return [name for name in names if is_secret(name)]
 
 
 _OF_LISTENERS: Final = ("sasl.enabled.mechanisms", "sasl.jaas.config")
