@@ -113,10 +113,10 @@ def held(side: Side, base: Path) -> Mapping[str, float]:
     }
 
 
-def await_idle(side: Side) -> None:
+def await_idle(side: Side, most_s: float = MOST_IDLE_S) -> None:
     """Wait until it does next to nothing: a horolog that has started loads its kernels."""
     before = side.cpu_s()
-    for _ in range(int(MOST_IDLE_S / IDLE_S)):
+    for _ in range(int(most_s / IDLE_S)):
         time.sleep(IDLE_S)
         used = side.cpu_s()
         if used - before < IDLE_SHARE * IDLE_S:

@@ -10,7 +10,6 @@ and all later ones wait for it.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -57,11 +56,22 @@ class GroupQueue:
     `on_idle` is called when no operation is queued or in flight.
     """
 
+    __slots__ = (
+        "_advancing",
+        "_decided",
+        "_exclusive",
+        "_in_flight",
+        "_loop",
+        "_on_idle",
+        "_waiting",
+        "_write",
+    )
+
     def __init__(self, write: Write, on_idle: Callable[[], None] = _nothing) -> None:
         self._write = write
         self._on_idle = on_idle
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[_Operation] = deque()
+        self._waiting: list[_Operation] = []  # few; a deque of each group takes 600 bytes more
         self._decided: _Writing = []  # to be written when the write in flight has returned
         self._in_flight: _Writing = []
         self._exclusive = False  # what is decided or in flight is one exclusive operation
@@ -95,7 +105,7 @@ class GroupQueue:
                 operation = self._waiting[0]
                 if operation.exclusive and (self._decided or self._in_flight):
                     break
-                self._waiting.popleft()
+                del self._waiting[0]
                 self._decide(operation)
             if self._in_flight or not self._decided:
                 break
