@@ -73,7 +73,18 @@ def said_of(packages: tuple[str, ...], names: list[str]) -> dict[str, list[str]]
 
 @pytest.mark.parametrize(
     "package",
-    ["broker", "client", "jobs", "metadata", "network", "record", "sources", "storage", "wire"],
+    [
+        "broker",
+        "client",
+        "config",
+        "jobs",
+        "metadata",
+        "network",
+        "record",
+        "sources",
+        "storage",
+        "wire",
+    ],
 )
 def test_every_name_that_a_package_lists_can_be_imported(package: str) -> None:
     module = importlib.import_module(f"horolog.{package}")
