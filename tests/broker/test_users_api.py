@@ -189,6 +189,14 @@ def test_files_with_what_is_kept_of_passwords_are_their_owner_s(
     assert any(name.endswith(".checkpoint") for name in modes)
 
 
+def test_the_secret_of_logins_is_its_owner_s_after_a_restart(broker: RunningBroker) -> None:
+    """Without a user, too: a file that is made after the restart has the secret."""
+    broker.restart()
+    broker.call(lambda: broker.broker.metadata._store._log.snapshot(1))
+    files = [*(broker.log_dir / "__cluster_metadata-0").glob("*.checkpoint")]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
 def test_users_keep_a_broker_that_asks_for_no_login_from_starting(
     broker: RunningBroker, connection: RawConnection
 ) -> None:

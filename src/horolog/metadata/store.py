@@ -172,7 +172,7 @@ class MetadataStore:
         """
         self._node = DirectoryNode(broker.broker_id, broker.log_dirs[0])
         self._registration, self._identity = broker, identity
-        if self.image.credentials:
+        if self.image.credentials or state.LOGIN_SECRET in mapping.shared_settings(self.image):
             self._log.hide()
         try:
             self._append([])
