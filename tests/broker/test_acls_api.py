@@ -346,3 +346,14 @@ def test_denials_are_audited_in_kafka_s_words(
             "resourceRefCount = 1 based on rule DefaultDeny"
         )
     ]
+
+
+def test_what_is_decided_about_names_that_cannot_be_is_not_kept(
+    broker: RunningBroker, reader: RawConnection
+) -> None:
+    """A client could fill the memory with them."""
+    topics = [{"name": f"{number}-{'x' * 30_000}", "topic_id": None} for number in range(50)]
+    answer = reader.ask(ApiKey.METADATA, 12, topics=topics)
+    assert {topic.error_code for topic in answer.topics} == {29}
+    kept = broker.broker.access._decisions
+    assert sum(len(str(key)) for key in kept) < 30_000

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from horolog.client import scram
 from horolog.security import (
+    LONGEST_MESSAGE,
     Credential,
     LoginFailed,
     ScramLogin,
@@ -105,6 +106,7 @@ def test_the_salt_of_a_user_that_is_not_there_is_always_the_same() -> None:
         b"n,,m=ext,n=user,r=x",
         b"\xff\xfe",
         b"n,,n=user,r=x" + b",a=b" * 50_000 + b",",
+        b"n,,n=user,r=" + b"x" * LONGEST_MESSAGE,  # it would be kept for the second one
     ],
 )
 def test_a_first_message_of_another_form_fails(message: bytes) -> None:

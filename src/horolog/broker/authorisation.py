@@ -21,10 +21,11 @@ from horolog.wire.acl import AclOperation, AclResource
 from horolog.wire.api import ApiKey
 
 BEFORE_AUTHENTICATION: Final = frozenset({ApiKey.API_VERSIONS})
-"""The requests that a client may send before authentication; SaslHandshake and SaslAuthenticate
-belong here once they are served."""
+"""Requests that a client without a principal may send; those of a login do not get here."""
 
 _MOST_KEPT: Final = 16_384
+_LONGEST_KEPT: Final = 255
+"""Longest name whose decisions are kept: clients may ask for names that nothing can have."""
 
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
     AclResource.TOPIC,
@@ -79,10 +80,6 @@ def _needs() -> dict[ApiKey, Needs]:
     a, op = ApiKey, AclOperation
     nothing, member = Needs(), Needs(group=op.READ)
     described, altered = Needs(cluster=op.DESCRIBE), Needs(cluster=op.ALTER)
-    configs_described, configs_altered = (
-        Needs(operation, operation, cluster=operation)
-        for operation in (op.DESCRIBE_CONFIGS, op.ALTER_CONFIGS)
-    )
     configs_described, configs_altered = (
         Needs(operation, operation, cluster=operation)
         for operation in (op.DESCRIBE_CONFIGS, op.ALTER_CONFIGS)
@@ -288,7 +285,8 @@ class Access:
         if decision is None:
             principal, host = peer.principal or "", host_text(peer.host)
             decision = rights.decide(principal, host, operation, kind, name)
-            self._decisions[key] = decision
+            if len(name) <= _LONGEST_KEPT:
+                self._decisions[key] = decision
         return decision
 
 

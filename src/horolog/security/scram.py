@@ -18,6 +18,7 @@ from horolog.security.logins import LoginFailed, failed
 
 __all__ = [
     "LEAST_ITERATIONS",
+    "LONGEST_MESSAGE",
     "MOST_ITERATIONS",
     "Credential",
     "ScramLogin",
@@ -28,6 +29,8 @@ __all__ = [
 
 LEAST_ITERATIONS: Final = 4_096
 MOST_ITERATIONS: Final = 16_384
+LONGEST_MESSAGE: Final = 16_384
+"""Most bytes of a client's message. The first is kept until the second comes."""
 
 _NAME: Final = r"(?:[^,=]|=2C|=3D)+"
 _FIRST: Final = re.compile(
@@ -122,6 +125,8 @@ class ScramLogin:
         Raises:
             LoginFailed: the message is of another form, or the password is wrong.
         """
+        if len(message) > LONGEST_MESSAGE:
+            raise failed(self._mechanism.title)
         try:
             text = message.decode()
         except UnicodeDecodeError:
