@@ -7,7 +7,7 @@ set -euo pipefail
 trap 'kill $(jobs -p); wait' EXIT
 
 horolog serve --port 9092 --log-dir ./log > broker.txt &
-until grep -q ^ready broker.txt; do sleep 0.1; done
+until grep -q ^ready broker.txt; do kill -0 $!; sleep 0.1; done
 printf 'order 1\norder 2\n' | horolog produce orders
 echo 'payment 1' | horolog produce payments
 
@@ -27,7 +27,7 @@ horolog spark archive --source 127.0.0.1:9092 --topics orders,payments --as-of c
   --archive archive --state state/archive
 horolog spark restore --archive archive --target restored --state state/restore
 horolog serve --port 9192 --log-dir ./restored > restored.txt &
-until grep -q ^ready restored.txt; do sleep 0.1; done
+until grep -q ^ready restored.txt; do kill -0 $!; sleep 0.1; done
 horolog consume orders -b 127.0.0.1:9192 --format value | diff - known.txt
 test "$(horolog consume payments -b 127.0.0.1:9192 --format value)" = 'payment 1'
 

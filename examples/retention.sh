@@ -9,7 +9,7 @@ trap 'kill $(jobs -p); wait' EXIT
 serve() {
   horolog serve --port 9092 --log-dir ./log "$@" > broker.txt &
   broker=$!
-  until grep -q ^ready broker.txt; do sleep 0.1; done
+  until grep -q ^ready broker.txt; do kill -0 $!; sleep 0.1; done
 }
 
 # Ten days ago: clicks are kept for a week, and may have any time, as in Kafka before 4.0.

@@ -9,7 +9,7 @@ export HOROLOG_BOOTSTRAP=127.0.0.1:9192
 
 # The Kafka needs no configuration: the shadow asks as a consumer does.
 horolog serve --follow "${KAFKA:-localhost:9092}" --topics-pattern clicks --port 9192 --log-dir ./shadow > shadow.txt &
-until grep -q ^ready shadow.txt; do sleep 0.1; done
+until grep -q ^ready shadow.txt; do kill -0 $!; sleep 0.1; done
 horolog consume clicks -b "${KAFKA:-localhost:9092}" --format json | sort > kafka.txt
 until horolog consume clicks --format json | sort | cmp -s - kafka.txt; do sleep 0.5; done
 horolog follow status
