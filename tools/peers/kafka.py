@@ -47,6 +47,7 @@ JVM_FLAGS = (
 )
 
 TOOLS: Mapping[str, str] = {
+    "acls": "org.apache.kafka.tools.AclCommand",
     "topics": "org.apache.kafka.tools.TopicCommand",
     "transactions": "org.apache.kafka.tools.TransactionsCommand",
     "configs": "org.apache.kafka.tools.ConfigCommand",
