@@ -1,6 +1,7 @@
 """Access control entries over the protocol: made, found, deleted, kept, and what they end."""
 
 import logging
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -247,6 +248,34 @@ def test_entries_keep_a_broker_without_an_authorizer_from_starting(broker: Runni
     broker.restart(authorizer_class_name=matrix.AUTHORIZER, horolog_open_listeners="")
     with admin(broker) as connection:
         assert names(connection) == ["t"]
+
+
+@pytest.mark.parametrize("what", ["damaged", "gone"])
+def test_a_broker_whose_entries_may_be_lost_does_not_start_unless_told(
+    broker: RunningBroker, what: str
+) -> None:
+    """A denial may be among them, and an entry that was removed may be back."""
+    with admin(broker) as connection:
+        create(connection, entry())
+        create(connection, entry(permission_type=DENY))
+    broker.stop()
+    (file,) = (broker.log_dir / "__cluster_metadata-0").glob("*.log")
+    if what == "gone":
+        shutil.rmtree(file.parent)
+    else:
+        found = bytearray(file.read_bytes())
+        found[-1] ^= 1
+        file.write_bytes(found)
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"serve --open.*horolog acls list"):
+            broker.restart()
+    broker.restart(horolog_open_listeners="*")
+    with admin(broker) as connection:
+        assert names(connection) == (["t"] if what == "damaged" else [])
+        create(connection, entry(permission_type=DENY))
+    broker.restart(horolog_open_listeners="")
+    with admin(broker) as connection:
+        assert set(names(connection)) == {"t"}
 
 
 def test_hidden_topics_and_missing_ones_are_answered_alike(reader: RawConnection) -> None:

@@ -115,6 +115,7 @@ def open_storage(
             open_to_all=config.horolog_open_listeners == "*",
             obeys_entries=bool(config.authorizer_class_name),
             asks_logins=all(endpoint.name in config.logins for endpoint in config.listeners),
+            has_users=any(login.has_scram for login in config.logins.values()),
             state_dir=Path(config.horolog_state_dir) if config.horolog_state_dir else None,
         )
         undo.callback(store.close)

@@ -59,6 +59,7 @@ def open_store(
     open_to_all: bool = False,
     obeys_entries: bool = False,
     asks_logins: bool = False,
+    has_users: bool = False,
     state_dir: Path | None = None,
 ) -> MetadataStore:
     """Open the store of a directory; nothing is written before the first change.
@@ -71,12 +72,13 @@ def open_store(
         open_to_all: whether clients may do everything that their Kafka restricted.
         obeys_entries: whether the broker obeys access control entries.
         asks_logins: whether every listener asks for a login.
+        has_users: whether users of the metadata may log in.
         state_dir: has horolog's own state, where another product owns the log directory; None:
             the one beside it.
 
     Raises:
         Misconfigured: the directory cannot be taken over, its state directory cannot be made, or it
-            is secured and not to be open to all.
+            is secured and not to be open to all, or damage may have changed who may do what.
         StorageFailed: a log cannot be read at all.
     """
     log = MetadataLog.open(files, str(log_dir), node_id=node_id)
@@ -92,6 +94,7 @@ def open_store(
         obeys_entries=obeys_entries,
         asks_logins=asks_logins,
     )
+    damage = log.damage
     owns, carried, present = is_own(signs), None, frozenset[str]()
     entries, credentials = mapping.entries_in(log.image), mapping.credentials_in(log.image)
     images, state_dir = [log.image], state_dir or state_dir_beside(log_dir)
@@ -118,6 +121,8 @@ def open_store(
         state_dir = log_dir
     was_here = signs.was_served_here or (signs.is_made_here and signs.has_partitions)
     is_lost = was_here and carried is None and not log.image.features
+    if (obeys_entries or has_users) and (damage or is_lost):
+        _check_damaged(log_dir, damage, open_to_all=open_to_all)
     reserve = Reserve(files, state_dir)
     return MetadataStore(
         log,
@@ -186,6 +191,26 @@ def _check_secured(
         "metadata have of security is without effect (%s)",
         counted,
     )
+
+
+def _check_damaged(log_dir: Path, damage: Sequence[str], *, open_to_all: bool) -> None:
+    """Refuse to obey rights of which some may be lost, unless the operator allows it.
+
+    Raises:
+        Misconfigured: the operator does not.
+    """
+    lost = damage[0] if damage else "all of them"
+    what = (
+        f"the metadata of {log_dir} are damaged or lost ({lost}): "
+        "access control entries and users may be missing, and removed ones may be back"
+    )
+    if not open_to_all:
+        raise Misconfigured(
+            f"{what}. Start it with `serve --open` (horolog.open.listeners=*) where no client "
+            "reaches it, look at `horolog acls list` and `horolog users list`, and start it again "
+            "without (docs/security.md)"
+        )
+    _logger.warning("%s: look at `horolog acls list` and `horolog users list`", what)
 
 
 def _remembered(images: Sequence[Image], signs: Signs, node_id: int) -> Remembered:
