@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import rights_matrix as matrix
-from raw_connection import RawConnection
+from raw_connection import RawConnection, produce_fields
 from running_broker import MakeBroker, RunningBroker
 
+from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
 DESCRIBE, CREATE, DELETE = ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS
-TOPIC, GROUP, CLUSTER = 2, 3, 4
+TOPIC, GROUP, CLUSTER, TRANSACTION = 2, 3, 4, 5
 LITERAL, PREFIXED, MATCH, ANY = 3, 4, 2, 1
 READ, WRITE, ALLOW, DENY = 3, 4, 3, 2
 SETTINGS = {**matrix.OURS, "connection.failed.authentication.delay.ms": "0"}
@@ -346,6 +347,43 @@ def test_answers_leave_out_what_the_asker_may_not_describe(
 
     assert '["g","t",0,' in lags(connection)
     assert '"lags":[]' in lags(reader)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key"),
+    [(32, "g", "horolog.group.lag"), (2, "t", 'horolog.retention.explain/{"partition":0}')],
+)
+def test_a_transactional_id_is_told_to_those_who_may_describe_it(
+    connection: RawConnection, reader: RawConnection, kind: int, name: str, key: str
+) -> None:
+    create(connection, entry("g", 8, resource_type=GROUP), entry("t", 8), entry("t", 10))
+    committed = [{"partition_index": 0, "committed_offset": 0}]
+    topics = [{"name": "t", "partitions": committed}]
+    connection.ask(ApiKey.OFFSET_COMMIT, 8, group_id="g", topics=topics)
+    producer = connection.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id="secret-id")
+    while producer.error_code in (14, 15, 51):  # the coordinator loads
+        producer = connection.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id="secret-id")
+    batch = build_batch(
+        [LogRecord(1_700_000_000_000, None, b"v")],
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    sent = produce_fields("t", {0: batch}, acks=-1, transactional_id="secret-id")
+    (answer,) = connection.ask(ApiKey.PRODUCE, 12, **sent).responses
+    assert answer.partition_responses[0].error_code == 0
+
+    def told(asking: RawConnection) -> str:
+        resource = {"resource_type": kind, "resource_name": name, "configuration_keys": [key]}
+        (result,) = asking.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource]).results
+        assert result.error_code == 0
+        return str(result.configs[0].value)
+
+    assert "secret-id" in told(connection)
+    assert "secret-id" not in told(reader)
+    create(connection, entry("secret-id", 8, resource_type=TRANSACTION))
+    assert "secret-id" in told(reader)
 
 
 def test_a_denial_that_is_repeated_is_audited_ten_times_a_second(

@@ -7,7 +7,7 @@ from typing import Final
 
 from horolog.broker.authorisation import GROUP, TOPIC
 from horolog.broker.broker import BrokerParts
-from horolog.broker.control.partitions import tried_config
+from horolog.broker.control.partitions import first_open, tried_config
 from horolog.broker.control.rows import answers, as_many_as_fit
 from horolog.broker.coordinators.group_lag import (
     Behind,
@@ -57,7 +57,7 @@ async def measure_group(broker: BrokerParts, peer: Peer, group: str, ask: AskGro
     behind.sort(key=lambda position: position.key)
     asked = list[tuple[Behind, Paces, FirstOpen | None]]()
     for position in behind[start:]:
-        asked.append((position, lags.paces(position), _first_open(broker, position)))
+        asked.append((position, lags.paces(position), _first_open(broker, peer, position)))
         if len(asked) % _IN_A_SLICE == 0:
             await turns.checkpoint()
 
@@ -76,9 +76,9 @@ async def measure_group(broker: BrokerParts, peer: Peer, group: str, ask: AskGro
     return GroupLag(*await broker.searchers.run(peer, page))
 
 
-def _first_open(broker: BrokerParts, behind: Behind) -> FirstOpen | None:
+def _first_open(broker: BrokerParts, peer: Peer, behind: Behind) -> FirstOpen | None:
     partition = broker.partitions.find(behind.key.topic, behind.key.partition)
-    return None if partition is None else broker.open_transactions.first_of(partition)
+    return None if partition is None else first_open(broker, peer, partition)
 
 
 @answers(RETENTION_UNREAD)

@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final, TypeVar
 
+from horolog.broker.authorisation import TRANSACTIONAL_ID
 from horolog.broker.broker import BrokerParts
 from horolog.broker.control.rows import answers, as_many_as_fit
+from horolog.broker.coordinators.open_transactions import FirstOpen
 from horolog.broker.partition import Partition
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
@@ -17,6 +19,7 @@ from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.logs.view import LogView
 from horolog.storage.lookup.unread import Unread
 from horolog.storage.removal.retention_report import settings_of
+from horolog.wire.acl import AclOperation
 from horolog.wire.questions import (
     CLEANING,
     LOOKUP_WAY,
@@ -256,7 +259,7 @@ async def explain_retention(
         CorruptBatch: the log is damaged where it has to be read.
     """
     partition = broker.partition(topic, ask.partition)
-    view, opened = partition.log.look(), broker.open_transactions.first_of(partition)
+    view, opened = partition.log.look(), first_open(broker, peer, partition)
     config = tried_config(broker, topic, ask.settings) if ask.settings else None
     now_ms = broker.clock.now_ms() if ask.now is None else ask.now
 
@@ -275,6 +278,17 @@ async def explain_retention(
         following,
         first,
     )
+
+
+def first_open(broker: BrokerParts, peer: Peer, partition: Partition) -> FirstOpen | None:
+    """Return the first open transaction, without a transactional id that the client may not see."""
+    found = broker.open_transactions.first_of(partition)
+    if found is None or found.transaction.transactional_id is None:
+        return found
+    id_ = found.transaction.transactional_id
+    if broker.access.sees(peer, AclOperation.DESCRIBE, TRANSACTIONAL_ID, id_):
+        return found
+    return found._replace(transaction=found.transaction._replace(transactional_id=None))
 
 
 def tried_config(broker: BrokerParts, topic: str, tried: Mapping[str, str]) -> TopicConfig:
