@@ -158,6 +158,7 @@ def test_ipv6_is_served(tmp_path: Path) -> None:
     ("args", "complaint"),
     [
         (["--host", "0.0.0.0"], "Add the line advertised.listeners=PLAINTEXT://HOST:9092"),
+        (["--listen", "10.1.2.3:0"], "the line horolog.open.listeners=PLAINTEXT"),
         (["--set", "num.partitions=none"], "Invalid value none for configuration num.partitions"),
         (["--set", "nonsense=1"], "Unknown broker config name: nonsense"),
         (["--set", "log.cleanup.policy=keep"], "any of compact, delete"),

@@ -159,7 +159,9 @@ def whether_the_state_beside_a_kafkas_directory_is_elsewhere(lab: Lab) -> bool:
     return is_elsewhere
 
 
-@of_broker("horolog.open.listeners", {"*": True, "": False, "EXTERNAL": REFUSED})
+@of_broker(
+    "horolog.open.listeners", {"*": True, "": False, "PLAINTEXT": False, "EXTERNAL": REFUSED}
+)
 def whether_the_directory_of_a_secured_kafka_is_served(lab: Lab) -> bool:
     lab.hang_up()
     lab.broker.stop()

@@ -112,7 +112,7 @@ def open_storage(
             clock.now_ms,
             first_producer_id=FIRST_PRODUCER_ID,
             take_over=config.horolog_take_over,
-            open_to_all=config.horolog_open_listeners == "*",
+            open_to_all="*" in config.horolog_open_listeners,
             obeys_entries=bool(config.authorizer_class_name),
             asks_logins=all(endpoint.name in config.logins for endpoint in config.listeners),
             has_users=any(login.has_scram for login in config.logins.values()),

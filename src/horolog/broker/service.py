@@ -32,7 +32,7 @@ from horolog.broker.open_files import raise_limit
 from horolog.broker.scheduling.garbage import FullCollections
 from horolog.broker.service_manager import ServiceManager
 from horolog.clock import Clock
-from horolog.config import Endpoint, Settings, host_port
+from horolog.config import Endpoint, Settings, host_port, require_closed
 from horolog.network.budget import ByteBudget
 from horolog.network.connection import ServerConnection
 from horolog.network.dispatching import Dispatch
@@ -127,6 +127,7 @@ class Service:
         load_kernels: bool,
         owns_process: bool = False,
     ) -> Self:
+        require_closed(settings.broker_config())
         broker = await BrokerParts.open(settings, clock, progress)
         dispatcher = Dispatcher(broker)
         broker.faults = faults

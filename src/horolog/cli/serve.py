@@ -94,8 +94,9 @@ class ServeOptions:
         bool,
         typer.Option(
             "--open",
-            help="Let every client do everything in the log directory of a Kafka that was secured "
-            "(docs/moving-in-and-out.md). Later starts need it, too.",
+            help="Let everyone who reaches the broker do everything, from other machines, too, and "
+            "in the log directory of a Kafka that was secured (docs/security.md). Later starts "
+            "need it, too.",
         ),
     ] = False
     cluster_id: Annotated[

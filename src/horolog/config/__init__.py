@@ -7,7 +7,7 @@ topic, broker   effective settings as typed values: `TopicConfig`, `BrokerConfig
 describe    settings as DescribeConfigs returns them
 alter       changes while the broker runs
 properties  the format of `server.properties`
-listeners   the broker's endpoints; `logins` of their clients
+listeners   the broker's endpoints; `logins` of their clients; `exposure` refuses open ones
 releases    releases of Apache Kafka that settings name
 """
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         describe_cluster,
         describe_topic,
     )
+    from horolog.config.exposure import require_closed
     from horolog.config.listeners import Endpoint, host_port
     from horolog.config.logins import Login
     from horolog.config.properties import parse_properties
@@ -65,6 +66,7 @@ __all__ = [
     "describe_topic",
     "host_port",
     "parse_properties",
+    "require_closed",
     "secrets_among",
     "topic_settings",
 ]
@@ -75,6 +77,7 @@ __getattr__, __dir__ = lazy_names(
         "alter": "Operation SettingChange alter_broker alter_topic check_topic",
         "broker": "BrokerConfig",
         "describe": "DescribedSetting Synonym describe_broker describe_cluster describe_topic",
+        "exposure": "require_closed",
         "listeners": "Endpoint host_port",
         "logins": "Login",
         "properties": "parse_properties",

@@ -122,7 +122,7 @@ class BrokerConfig:
     horolog_max_buffered_bytes: int = 512 << 20
     horolog_metrics_host: str = "127.0.0.1"
     horolog_metrics_port: int | None = None
-    horolog_open_listeners: str = ""
+    horolog_open_listeners: tuple[str, ...] = ()
     horolog_state_dir: str | None = None
     horolog_take_over: bool = False
     horolog_timestamp_warn_ahead_ms: int = 3_600_000
