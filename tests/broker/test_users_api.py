@@ -10,7 +10,7 @@ from raw_connection import RawConnection
 from running_broker import BrokerProcess, MakeBroker, RunningBroker
 
 from horolog.client import AuthenticationFailed, Client
-from horolog.security import ScramMechanism, salted
+from horolog.security import ScramLogin, ScramMechanism, salted
 from horolog.wire import ApiKey
 
 SHA_256, SHA_512 = ScramMechanism
@@ -195,6 +195,37 @@ def test_the_secret_of_logins_is_its_owner_s_after_a_restart(broker: RunningBrok
     broker.call(lambda: broker.broker.metadata._store._log.snapshot(1))
     files = [*(broker.log_dir / "__cluster_metadata-0").glob("*.checkpoint")]
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+def test_a_password_among_the_settings_is_its_owner_s(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    name = "listener.name.plaintext.plain.sasl.jaas.config"
+    assert broker.alter("1", (name, 0, "secret"), kind=4).error_code == 0
+    (file,) = (broker.log_dir / "__cluster_metadata-0").glob("*.log")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    broker.restart()
+    broker.call(lambda: broker.broker.metadata._store._log.snapshot(1))
+    (file,) = file.parent.glob("*.checkpoint")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_scram_that_is_enabled_later_tells_as_little_of_who_is_there(
+    make_broker: MakeBroker,
+) -> None:
+    """The salt of a user that is not there cannot be computed without the broker's secret."""
+    broker = make_broker(**matrix.OURS)
+    setting = {"name": "listener.name.users.sasl.enabled.mechanisms", "value": "SCRAM-SHA-256"}
+    changed = {"resource_type": 4, "resource_name": "1"}
+    with matrix.login(broker.connect(), matrix.ADMIN) as connection:
+        resources = [{**changed, "configs": [{**setting, "config_operation": 0}]}]
+        answer = connection.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources)
+        assert answer.responses[0].error_code == 0
+    first = b"n,,n=nobody,r=x"
+    known = ScramLogin(ScramMechanism.SHA_256, lambda _: None, b"", "").answer(first)
+    with broker.connect() as connection:
+        connection.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256")
+        told = connection.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=first).auth_bytes
+    assert told.split(b",")[1] != known.split(b",")[1]
 
 
 def test_users_keep_a_broker_that_asks_for_no_login_from_starting(

@@ -1,6 +1,7 @@
 """SCRAM, the broker's side: RFC 7677's exchange, our client, and wrong messages at every step."""
 
 import base64
+import re
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from horolog.security import (
     ScramLogin,
     ScramMechanism,
     credential_of,
+    salt_of,
     salted,
 )
 
@@ -80,6 +82,15 @@ def test_a_wrong_password_and_a_user_that_is_not_there_fail_alike(name: str) -> 
     with pytest.raises(LoginFailed, match="invalid credentials with SASL mechanism SCRAM-SHA-256"):
         run(server, name, "wrong", SHA_256)
     assert server.name is None
+
+
+def test_salts_have_the_form_of_kafka_s_tools() -> None:
+    """As `new BigInteger(130, random).toString(36)`: a number is the same in Python's `int`."""
+    for number in (1, 35, 36, 2**130 - 1, 2**130 + 7):
+        assert int(salt_of(number), 36) == number % 2**130
+    fake = login({}).answer(b"n,,n=nobody,r=x").decode()
+    salt = base64.b64decode(fake.split(",")[1].removeprefix("s="))
+    assert re.fullmatch(rb"[0-9a-z]{20,26}", salt)
 
 
 def test_the_salt_of_a_user_that_is_not_there_is_always_the_same() -> None:

@@ -73,7 +73,7 @@ class OpenedStorage:
     made_here: Mapping[str, list[str]]
     """Names of topics and broker settings that such a Kafka does not know."""
     login_secret: bytes = b""
-    """Secret for salts of users that are not there; empty if no listener needs it."""
+    """Secret for salts of users that are not there; empty if no listener asks for a login."""
 
     def close(self) -> None:
         """Close everything without a clean shutdown."""
@@ -191,9 +191,8 @@ class _Opening:
                 self.store.put_source(followed)
             self._carry_out(log_dir)
             topics = tuple(self._topics())
-            secret = b""
-            if any(login.has_scram for login in self.config.logins.values()):
-                secret = self.store.login_secret()
+            # SCRAM may be enabled later, while the broker runs.
+            secret = self.store.login_secret() if self.config.logins else b""
         except BaseException:
             log_dir.close(clean=False)
             raise

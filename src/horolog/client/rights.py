@@ -3,16 +3,14 @@
 import builtins
 import secrets
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from horolog.client.deadline import Deadline
 from horolog.client.metadata import refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.rights.entries import AclEntry, AclFilter
-from horolog.security.scram import LEAST_ITERATIONS, ScramMechanism, salted
+from horolog.security.scram import LEAST_ITERATIONS, ScramMechanism, salt_of, salted
 from horolog.wire.api import ApiKey
-
-_SALT_BYTES: Final = 20
 
 
 class ScramUser(NamedTuple):
@@ -128,7 +126,7 @@ class ScramUsers(RetriedCalls):
 
     def put(self, name: str, password: str, mechanism: ScramMechanism) -> None:
         """Set the password of a user. The broker gets it salted."""
-        salt = secrets.token_bytes(_SALT_BYTES)
+        salt = salt_of(secrets.randbits(130))
         upsertion = {
             "name": name,
             "mechanism": mechanism,

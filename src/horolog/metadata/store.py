@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from horolog.config.tables import secrets_among
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.metadata import mapping, state
 from horolog.metadata.home import OWN
-from horolog.metadata.image import Image
+from horolog.metadata.image import BROKER, Image
 from horolog.metadata.log import MetadataLog
 from horolog.metadata.mapping import DirectoryNode
 from horolog.metadata.reserve import Reserve
@@ -172,7 +173,7 @@ class MetadataStore:
         """
         self._node = DirectoryNode(broker.broker_id, broker.log_dirs[0])
         self._registration, self._identity = broker, identity
-        if self.image.credentials or state.LOGIN_SECRET in mapping.shared_settings(self.image):
+        if _has_secrets(self.image):
             self._log.hide()
         try:
             self._append([])
@@ -244,6 +245,8 @@ class MetadataStore:
         Raises:
             StorageFailed: as `put_topic`.
         """
+        if secrets_among(changes):
+            self._log.hide()
         self._append(mapping.settings_changed(self.image, changes, resource))
 
     def change_entries(self, added: Mapping[UUID, AclEntry], removed: Collection[UUID]) -> None:
@@ -412,3 +415,13 @@ class MetadataStore:
         if METADATA_VERSION not in features:
             return SECOND_FLOW
         return min(features.get(TRANSACTION_VERSION, 0), SECOND_FLOW)
+
+
+def _has_secrets(image: Image) -> bool:
+    """Return True if an image has passwords, or what checks them."""
+    of_brokers = (
+        secrets_among(settings) or state.LOGIN_SECRET in settings
+        for (kind, _), settings in image.configs.items()
+        if kind == BROKER
+    )
+    return bool(image.credentials) or any(of_brokers)

@@ -19,6 +19,8 @@ __getattr__, __dir__ = lazy_names(
     {
         "jaas": "LoginModule parse_jaas",
         "logins": "LoginFailed PlainLogin ServerLogin",
-        "scram": "LONGEST_MESSAGE Credential ScramLogin ScramMechanism credential_of salted",
+        "scram": (
+            "LONGEST_MESSAGE Credential ScramLogin ScramMechanism credential_of salt_of salted"
+        ),
     },
 )

@@ -24,6 +24,7 @@ __all__ = [
     "ScramLogin",
     "ScramMechanism",
     "credential_of",
+    "salt_of",
     "salted",
 ]
 
@@ -32,6 +33,7 @@ MOST_ITERATIONS: Final = 16_384
 LONGEST_MESSAGE: Final = 16_384
 """Most bytes of a client's message. The first is kept until the second comes."""
 
+_DIGITS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 _NAME: Final = r"(?:[^,=]|=2C|=3D)+"
 _FIRST: Final = re.compile(
     rf"n,(?:a=(?P<wanted>{_NAME}))?,(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>[!-+\--~]+)"
@@ -80,6 +82,19 @@ class Credential(NamedTuple):
 def salted(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
     """Return a salted password. It takes milliseconds, so brokers never call it."""
     return hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
+
+
+def salt_of(number: int) -> bytes:
+    """Return a salt of 130 bits of a number, in the form of Kafka's tools: digits to base 36.
+
+    A salt of another form would tell users that are not there from those that Kafka's tools made.
+    """
+    number &= (1 << 130) - 1
+    digits = bytearray()
+    while number:
+        number, digit = divmod(number, len(_DIGITS))
+        digits.append(_DIGITS[digit])
+    return bytes(digits[::-1])
 
 
 def credential_of(
@@ -154,10 +169,10 @@ class ScramLogin:
     def _of_nobody(self, user: str) -> Credential:
         """Return a credential that no password fits, always the same for a name."""
         digest = self._mechanism.digest
-        salt = hmac.digest(self._secret, user.encode(), digest)[:20]
+        number = int.from_bytes(hmac.digest(self._secret, user.encode(), digest))
         size = hashlib.new(digest).digest_size
         return Credential(
-            salt, secrets.token_bytes(size), secrets.token_bytes(size), LEAST_ITERATIONS
+            salt_of(number), secrets.token_bytes(size), secrets.token_bytes(size), LEAST_ITERATIONS
         )
 
     def _final(self, user: str, text: str) -> bytes:
