@@ -11,6 +11,7 @@ from running_broker import MakeBroker, RunningBroker
 
 from horolog.client import AuthenticationFailed, Client
 from horolog.config import Settings
+from horolog.testing import Broker
 from horolog.wire import ApiKey
 
 HANDSHAKE, AUTHENTICATE, VERSIONS = (
@@ -235,3 +236,24 @@ def test_passwords_are_in_no_log_description_or_repr(
     assert "-password" not in repr(Settings(matrix.OURS))
     assert "-password" not in json.dumps([record.getMessage() for record in caplog.records])
     assert "Failed authentication with /127.0.0.1" in caplog.text
+
+
+def test_logins_fail_on_purpose_and_nothing_else_is_answered_before_them() -> None:
+    with Broker(matrix.OURS) as broker:
+        broker.fail("SaslHandshake", "THROTTLING_QUOTA_EXCEEDED")
+        broker.fail("SaslAuthenticate", "UNKNOWN_SERVER_ERROR")
+        broker.fail("Metadata", "THROTTLING_QUOTA_EXCEEDED")
+        with RawConnection(broker.bootstrap_servers) as connection:
+            connection.send(ApiKey.METADATA, 9, topics=[])
+            assert connection.is_closed()
+        with RawConnection(broker.bootstrap_servers) as connection:
+            assert connection.ask(HANDSHAKE, 1, mechanism="PLAIN").error_code == 89
+            assert authenticate(connection, GOOD)[0] == -1
+            answer = connection.ask(AUTHENTICATE, 2, auth_bytes=GOOD)
+            assert answer.error_code == 0
+        with RawConnection(broker.bootstrap_servers) as connection:  # a fault is set
+            connection.ask(HANDSHAKE, 0, mechanism="PLAIN")
+            connection.socket.sendall(len(GOOD).to_bytes(4, "big") + GOOD)
+            assert connection.exactly(4) == bytes(4)
+            answer = connection.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
+            assert answer.topics[0].error_code == 89

@@ -1,6 +1,6 @@
 """Fail, delay or lose requests on demand, for tests of clients (docs/testing.md).
 
-`FaultyDispatch` stands between the connections and the `Dispatcher` of a broker that tests have
+`FaultyDispatch` stands between the connections and the dispatch of a broker that tests have
 started. While no fault is set it costs one comparison a request; other brokers do not have it.
 """
 
@@ -11,11 +11,12 @@ from inspect import isawaitable
 from typing import Any, Final, TypeAlias
 
 from horolog.broker.broker import BrokerParts
-from horolog.broker.dispatch import HANDLERS, Dispatcher, Request, packed, refuse_version
+from horolog.broker.dispatch import HANDLERS, Request, packed, refuse_version
 from horolog.broker.faults import Faults, RequestFault
+from horolog.broker.logins import OF_LOGINS, has_raw_login
 from horolog.buffers import Buffer
 from horolog.errors import ErrorCode
-from horolog.network.dispatching import Hangup
+from horolog.network.dispatching import Dispatch, Hangup
 from horolog.network.peer import Peer
 from horolog.network.reply import PIECE_BYTES, Reply, ReplyPart, SlicedRecords
 from horolog.wire.api import SUPPORTED, ApiKey
@@ -35,7 +36,7 @@ _Answer: TypeAlias = "Reply | asyncio.Future[Reply | None] | None"
 class FaultyDispatch:
     """The `Dispatch` of a broker whose requests may fail on purpose."""
 
-    def __init__(self, dispatcher: Dispatcher, broker: BrokerParts, faults: Faults) -> None:
+    def __init__(self, dispatcher: Dispatch, broker: BrokerParts, faults: Faults) -> None:
         self._dispatcher = dispatcher
         self._broker = broker
         self._faults = faults
@@ -45,9 +46,11 @@ class FaultyDispatch:
 
     def __call__(self, frame: Buffer, peer: Peer, /) -> _Answer:
         """Answer a request as `Dispatcher` does, unless a fault applies to it."""
-        if not self._faults:
+        if not self._faults or has_raw_login(peer):
             return self._dispatcher(frame, peer)
         header = parse_request_header(frame)
+        if peer.principal is None and header.api_key not in OF_LOGINS:
+            return self._dispatcher(frame, peer)
         if not SUPPORTED[header.api_key].min <= header.api_version <= SUPPORTED[header.api_key].max:
             return self._dispatcher(frame, peer)
         if header.api_key in _ALTERATIONS and _sets_faults(_body(header, frame)):

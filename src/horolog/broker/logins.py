@@ -33,6 +33,9 @@ from horolog.wire.frame import LENGTH_BYTES, RequestHeader, parse_request_header
 _MOST_FIELDS: Final = 1_000
 _NOT_YET: Final = "SaslAuthenticate is expected after SaslHandshake"
 
+OF_LOGINS: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+"""Requests of a client without a principal."""
+
 _Answer: TypeAlias = "Reply | asyncio.Future[Reply | None] | None"
 
 
@@ -53,10 +56,8 @@ class _LoginState:
 class LoginDispatch:
     """Answers clients without a principal, and hands the others on."""
 
-    def __init__(self, dispatcher: Dispatcher, then: Any, broker: BrokerParts) -> None:
-        """Stand in front of `then`, which is the dispatcher or stands in front of it."""
+    def __init__(self, dispatcher: Dispatcher, broker: BrokerParts) -> None:
         self._dispatcher = dispatcher
-        self._then = then
         self._broker = broker
         self._audit = AuditLog(logging.getLogger(__name__))
         self._loop = asyncio.get_running_loop()
@@ -69,8 +70,7 @@ class LoginDispatch:
             HorologError: as the dispatcher, or it may not be sent before the login is done.
         """
         if peer.principal is not None:
-            answer: _Answer = self._then(frame, peer)
-            return answer
+            return self._dispatcher(frame, peer)
         if not isinstance(peer.login, _LoginState):
             peer.login = _LoginState()
         state = peer.login
@@ -90,8 +90,7 @@ class LoginDispatch:
         """Answer a request with many fields; only clients with a principal send such."""
         if peer.principal is None:
             raise Hangup("a large request was sent before the login")
-        answer: asyncio.Future[Reply | None] = self._then.slowly(frame, peer)
-        return answer
+        return self._dispatcher.slowly(frame, peer)
 
     def _login(self, peer: Peer) -> Login:
         return self._broker.config.logins[peer.listener.name]
@@ -183,6 +182,11 @@ class LoginDispatch:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def has_raw_login(peer: Peer) -> bool:
+    """Return True if the next message of a client has no header (SaslHandshake 0)."""
+    return isinstance(peer.login, _LoginState) and peer.login.is_raw
 
 
 def _served(key: ApiKey) -> tuple[int, int]:

@@ -131,14 +131,14 @@ class Service:
         broker = await BrokerParts.open(settings, clock, progress)
         dispatcher = Dispatcher(broker)
         broker.faults = faults
-        faulty = None if faults is None else FaultyDispatch(dispatcher, broker, faults)
-        times = None if broker.config.horolog_metrics_port is None else RequestTimes()
-        dispatch: Dispatch = dispatcher if faulty is None else faulty
+        dispatch: Dispatch = dispatcher
         if broker.config.logins:
-            dispatch = LoginDispatch(dispatcher, dispatch, broker)
+            dispatch = LoginDispatch(dispatcher, broker)
+        faulty = None if faults is None else FaultyDispatch(dispatch, broker, faults)
+        times = None if broker.config.horolog_metrics_port is None else RequestTimes()
         server = Server(
             lambda: broker.config,
-            dispatch,
+            dispatch if faulty is None else faulty,
             broker.readers,
             file_slots=broker.slices_to_send,
             most_connections=broker.open_files.connections,
