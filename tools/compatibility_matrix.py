@@ -262,7 +262,6 @@ NOT_SERVED: Mapping[str, tuple[str, ...]] = {
         "ExpireDelegationToken",
         "DescribeDelegationToken",
     ),
-    "quotas are not supported": ("AlterClientQuotas",),
     "the broker is the only one, with one log directory": (
         "AlterReplicaLogDirs",
         "UpdateFeatures",

@@ -122,7 +122,7 @@ def test_a_partition_is_assigned_to_this_broker_and_to_no_other(connection: RawC
         ([("", 0, "x")], 42),
     ],
 )
-def test_there_are_no_quotas_and_a_filter_is_checked(
+def test_a_filter_of_quotas_is_checked(
     connection: RawConnection, components: list[tuple[str, int, str | None]], code: int
 ) -> None:
     fields = ("entity_type", "match_type", "match")

@@ -119,8 +119,8 @@ def test_the_image_is_what_kafka_was_told(directory: Path, release: str) -> None
     assert list(image.brokers) == [1]
     assert image.next_producer_id >= 1000
     kinds = sorted(type(each).__name__ for each in image.others.values())
-    assert [kind for kind in kinds if kind != "ZkMigrationState"] == ["ClientQuota"] * 2
-    assert (len(image.entries), len(image.credentials)) == (2, 1)
+    assert [kind for kind in kinds if kind != "ZkMigrationState"] == []
+    assert (len(image.entries), len(image.credentials), len(image.quotas)) == (2, 1, 2)
     assert log.leader_epoch == 3
 
 

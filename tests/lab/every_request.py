@@ -199,6 +199,15 @@ def requests(topic_id: UUID) -> dict[ApiKey, Any]:
             "components": [{"entity_type": "user", "match_type": 2, "match": None}],
             "strict": False,
         },
+        ApiKey.ALTER_CLIENT_QUOTAS: {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "user", "entity_name": "none"}],
+                    "ops": [{"key": "producer_byte_rate", "value": 1e9, "remove": False}],
+                }
+            ],
+            "validate_only": True,
+        },
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: {"users": None},
         ApiKey.LIST_CONFIG_RESOURCES: {"resource_types": [2]},
         ApiKey.DESCRIBE_CLUSTER: {"include_cluster_authorized_operations": True},

@@ -60,6 +60,8 @@ def encoded(key: ApiKey, version: int, fields: Mapping[str, Any]) -> bytes:
 class RawConnection:
     """One connection; what `send` sent is `receive`d in the order it is answered."""
 
+    client_id = "test"
+
     def __init__(self, address: str, timeout_s: float = PATIENCE_S) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s)
@@ -78,7 +80,7 @@ class RawConnection:
         if not isinstance(body, bytes):
             body = encoded(key, version, body)
         self._sent[self._next_id] = (key, version)
-        request = request_prefix(key, version, self._next_id, "test", len(body)) + body
+        request = request_prefix(key, version, self._next_id, self.client_id, len(body)) + body
         self._next_id += 1
         return request
 

@@ -152,7 +152,10 @@ def test_a_snapshot_loses_nothing_and_begins_with_the_metadata_version() -> None
     assert decode(snapshot[0]) == m.FeatureLevel(METADATA_VERSION, 29)
     assert snapshot == list(again(image).records())
     assert again(image).others == image.others
-    assert len(image.others) == 3
+    assert len(image.others) == 2
+    assert [(q.key, q.value) for q in again(image).quotas.values()] == [
+        ("producer_byte_rate", 10.5)
+    ]
     assert (again(image).entries, again(image).credentials) == (image.entries, image.credentials)
     assert ([*image.entries], [*image.credentials]) == ([A], [("alice", 1)])
     assert [*image.controllers] == [1]

@@ -15,6 +15,7 @@ import group_checks
 import log_dir_checks
 import login_checks
 import pytest
+import quota_checks
 import topic_checks
 import transaction_checks
 from examples import some_of
@@ -32,6 +33,7 @@ assert following_checks
 assert group_checks
 assert log_dir_checks
 assert login_checks
+assert quota_checks
 assert topic_checks
 assert transaction_checks
 

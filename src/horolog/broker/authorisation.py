@@ -131,6 +131,7 @@ def _needs() -> dict[ApiKey, Needs]:
         a.LIST_PARTITION_REASSIGNMENTS: described,
         a.OFFSET_DELETE: Needs(op.READ, op.DELETE),
         a.DESCRIBE_CLIENT_QUOTAS: Needs(cluster=op.DESCRIBE_CONFIGS),
+        a.ALTER_CLIENT_QUOTAS: Needs(cluster=op.ALTER_CONFIGS),
         a.DESCRIBE_USER_SCRAM_CREDENTIALS: described,
         a.ALTER_USER_SCRAM_CREDENTIALS: altered,
         a.DESCRIBE_QUORUM: described,

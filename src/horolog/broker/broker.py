@@ -45,6 +45,7 @@ from horolog.broker.scheduling.fair_pool import Checkers, FairPool
 from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.settings import LiveSettings
 from horolog.broker.shadow.shadow import Shadow
+from horolog.broker.throttling import ClientQuotas
 from horolog.broker.traffic import Conversions
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
@@ -53,6 +54,8 @@ from horolog.groups.capacity import Capacity
 from horolog.groups.values import GroupLimits
 from horolog.metadata.topics import TopicRegistry, unknown_topic
 from horolog.network.reply import FileSlots
+from horolog.quotas.model import Quotas
+from horolog.quotas.windows import Span
 from horolog.record.compression import Codec
 from horolog.rights.model import Rights
 from horolog.storage.log_dir.log_dir import OpeningProgress
@@ -127,11 +130,15 @@ class BrokerParts:
         self.credentials = dict(opened.stored.credentials)
         """Keys that check passwords, by user and number of the mechanism."""
         self.login_secret = opened.login_secret
+        quotas = Quotas(Span(config.quota_window_num, 1000 * config.quota_window_size_seconds))
+        for (entity, key), value in opened.stored.quotas.items():
+            quotas.put(entity, key, value)
+        self.quotas = ClientQuotas(quotas)
         catalogue = self.catalogue = Catalogue(
             live, clock, self.topics, self.partitions, self.placement
         )
         self.controller = Controller(
-            catalogue, self.groups, self.metadata, store, entries, self.credentials
+            catalogue, self.groups, self.metadata, store, entries, self.credentials, quotas
         )
         self.offsets_topic, self.transactions_topic = (
             StateTopic(name, self.controller.ensure_internal, catalogue, readers)

@@ -34,6 +34,8 @@ from horolog.metadata.topics import (
     check_partition_increase,
     partitions_of_new_topic,
 )
+from horolog.quotas.entities import Entity
+from horolog.quotas.model import Quotas
 from horolog.rights.entries import AclEntry
 from horolog.rights.model import Rights
 from horolog.security.scram import Credential
@@ -54,6 +56,7 @@ class Controller:
         store: MetadataStore,
         entries: Rights,
         credentials: dict[tuple[str, int], Credential],
+        quotas: Quotas,
     ) -> None:
         self._live, _, self._topics, self._partitions, self._placement = catalogue
         self._groups = groups
@@ -61,6 +64,7 @@ class Controller:
         self._store = store
         self._entries = entries
         self._credentials = credentials
+        self._quotas = quotas
         self._lock = asyncio.Lock()
 
     # --- topics -----------------------------------------------------------------------
@@ -201,6 +205,25 @@ class Controller:
                 del self._credentials[key]
             self._credentials |= changed
             return present
+
+    async def change_quotas(self, changes: Mapping[tuple[Entity, str], float | None]) -> None:
+        """Set quotas; None removes one. Those that are so already are left out.
+
+        Raises:
+            RequestRefused: another product owns the directory.
+            StorageFailed: a write failed; nothing has changed.
+        """
+        async with self._lock:
+            quotas = self._quotas
+            changed = {key: value for key, value in changes.items() if quotas.get(*key) != value}
+            if not changed:
+                return
+            await self._metadata.run(self._store.change_quotas, changed)
+            for (entity, key), value in changed.items():
+                quotas.put(entity, key, value)
+                named = ", ".join(f"{kind} {name or '(default)'}" for kind, name in sorted(entity))
+                what = "removed" if value is None else f"set to {value:g}"
+                _LOG.info("%s of %s was %s", key, printable(named), what)
 
     async def delete_topic(self, topic: Topic) -> None:
         """Delete a topic; its files are removed after `file.delete.delay.ms`."""

@@ -27,6 +27,7 @@ from horolog.broker.broker import BrokerParts
 from horolog.broker.scheduling.begun import rest_of, resumed
 from horolog.broker.scheduling.codec_threads import Checkpoint, CodecThreads
 from horolog.broker.scheduling.turns import TimeSlice, next_turn
+from horolog.broker.throttling import with_throttle_time
 from horolog.buffers import Buffer
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
@@ -163,6 +164,7 @@ class Dispatcher:
 
     def __init__(self, broker: BrokerParts, authorise: Authorise = authorise) -> None:
         self._broker = broker
+        self._quotas = broker.quotas.quotas
         self._authorise = authorise
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[Reply | None]] = set()
@@ -171,14 +173,20 @@ class Dispatcher:
         self._served = {key: _Served(handler, *SUPPORTED[key]) for key, handler in HANDLERS.items()}
         self.shortcuts = _SHORTCUTS
 
-    def __call__(self, frame: Buffer, peer: Peer) -> "Reply | asyncio.Future[Reply | None] | None":
+    def __call__(
+        self, frame: Buffer, peer: Peer, *, is_within_quotas: bool = False
+    ) -> "Reply | asyncio.Future[Reply | None] | None":
         """Return the reply to a request, or its future if it takes time.
+
+        With `is_within_quotas` nothing is recorded for the client's quotas.
 
         Raises:
             MalformedRequest: bytes that do not follow the protocol.
             TooManyFields: it takes too long for the event loop; `slowly` answers it.
             Hangup: a version that is not served, or a request that is not allowed.
         """
+        if self._quotas.is_set and not is_within_quotas and peer.principal is not None:
+            return self._within_quotas(frame, peer)
         if type(frame) is bytes:  # it is not large
             shortcut = self.shortcuts.get(frame[:KEY_BYTES])
             if shortcut is not None:
@@ -213,6 +221,23 @@ class Dispatcher:
         if isinstance(response, Apart) or request.is_long:
             return self._task(self._pack(header, request, response))
         return packed(header, response)
+
+    def _within_quotas(
+        self, frame: Buffer, peer: Peer
+    ) -> "Reply | asyncio.Future[Reply | None] | None":
+        """Answer a request, and let its client wait if it is over a quota."""
+        answer = self(frame, peer, is_within_quotas=True)
+        header = parse_request_header(frame)
+        wait_ms = self._broker.quotas.record(header, len(frame), peer)
+        if isinstance(answer, asyncio.Future):
+            return self._task(self._throttled(answer, header, wait_ms)) if wait_ms else answer
+        return answer if answer is None else with_throttle_time(header, answer, wait_ms)
+
+    async def _throttled(
+        self, answering: "asyncio.Future[Reply | None]", header: RequestHeader, wait_ms: int
+    ) -> Reply | None:
+        answer = await answering
+        return answer if answer is None else with_throttle_time(header, answer, wait_ms)
 
     @property
     def in_flight(self) -> int:
@@ -277,7 +302,11 @@ class Dispatcher:
         response = self._served[key].handler(request, self._broker)
         if isinstance(response, CoroutineType):
             response = await response
-        return await self._pack(header, request, cast("Response", response))
+        reply = await self._pack(header, request, cast("Response", response))
+        if not self._quotas.is_set:
+            return reply
+        wait_ms = self._broker.quotas.record(header, len(frame), peer)
+        return reply if reply is None else with_throttle_time(header, reply, wait_ms)
 
 
 def _packed_densely(

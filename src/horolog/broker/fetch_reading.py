@@ -37,6 +37,12 @@ def is_committed(body: FetchRequest) -> bool:
     return body.isolation_level & ~(WITH_APPEND_TIMES | WITH_SEEN_TIMES) == READ_COMMITTED
 
 
+def is_follower(body: FetchRequest) -> bool:
+    """Return True if a replica fetches, and no consumer."""
+    state = body.replica_state
+    return (body.replica_id if state is None else state.replica_id) >= 0
+
+
 class RequestedPartition(NamedTuple):
     """One requested partition, or the error that prevents reading it."""
 
@@ -56,6 +62,7 @@ class FetchReading:
         "_committed",
         "_format",
         "_has_failed",
+        "_least",
         "_left",
         "_request",
         "_with_append_times",
@@ -70,6 +77,9 @@ class FetchReading:
         self._request = request
         self._broker = broker
         self._left = min(request.body.max_bytes, broker.config.fetch_max_bytes)
+        if broker.quotas.is_set and not is_follower(request.body):
+            self._left = broker.quotas.most_fetched(request.peer, request.client_id, self._left)
+        self._least = min(request.body.min_bytes, self._left)
         level = request.body.isolation_level
         self._with_append_times = bool(level & WITH_APPEND_TIMES)
         self._with_seen_times = bool(level & WITH_SEEN_TIMES)
@@ -176,7 +186,7 @@ class FetchReading:
         body = self._request.body
         return (
             body.max_wait_ms > 0
-            and self.size < body.min_bytes
+            and self.size < self._least
             and not self._has_failed
             and self._asks_any
         )

@@ -39,6 +39,7 @@ COMMANDS = {
         "horolog.cli.groups", "List, describe and reset groups; what they committed, and when."
     ),
     "acls": Lazy("horolog.cli.acls", "List, add, remove and explain access control entries."),
+    "quotas": Lazy("horolog.cli.quotas", "List, set and remove quotas: how much a client may use."),
     "users": Lazy("horolog.cli.users", "List, add and remove users that log in by SCRAM."),
     "lag": Lazy("horolog.cli.lag", "Show how far groups are behind, in time, too."),
     "report": Lazy("horolog.cli.report", "Write a page on the times of topics, to be mailed."),

@@ -10,6 +10,7 @@ from horolog.client.closing import Closeable
 from horolog.client.config import ClientConfig
 from horolog.client.groups import Groups
 from horolog.client.offsets import Offsets
+from horolog.client.quotas import ClientQuotas
 from horolog.client.records import Records
 from horolog.client.rights import AccessEntries, ScramUsers
 from horolog.client.security import PLAINTEXT, Security
@@ -31,8 +32,8 @@ class Client(Closeable):
     included. A pickled client is its configuration: the copy opens its own connections.
 
     A client holds parts, which share its connections: `topics`, `groups`, `offsets`, `records`,
-    `appends`, `transactions`, `acls`, `users`, and `ask` for questions that only horolog's brokers
-    answer. The calls that scripts need most are also methods of the client.
+    `appends`, `transactions`, `acls`, `users`, `quotas`, and `ask` for questions that only
+    horolog's brokers answer. The calls that scripts need most are also methods of the client.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Client(Closeable):
         self.transactions = Transactions(brokers)
         self.acls = AccessEntries(brokers)
         self.users = ScramUsers(brokers)
+        self.quotas = ClientQuotas(brokers)
 
         self.metadata = self.topics.metadata
         self.create_topics = self.topics.create

@@ -15,7 +15,6 @@ from horolog.metadata.forms import QUORUM_STATE, KafkaForm
 from horolog.metadata.image import TOPIC
 from horolog.metadata.replay import MetadataReplay
 from horolog.metadata.taking_over import static_voters
-from horolog.schemas import metadata
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import read_offsets
 from horolog.storage.files import Files
@@ -60,8 +59,7 @@ def read_cluster_metadata(files: Files, log_dir: Path, *, is_own: bool) -> Adopt
     for topic in _cleaned(files, log_dir):
         topics.setdefault(topic, {}).setdefault("cleanup.policy", "compact")
     ids = {name: topic.topic_id for name, topic in image.topics.items()}
-    quotas = sum(isinstance(record, metadata.ClientQuota) for record in image.others.values())
-    counted = {"client quota": quotas} if quotas else {}
+    counted = {"client quota": len(image.quotas)} if image.quotas else {}
     if image.credentials:
         counted["SCRAM credential"] = len(image.credentials)
     if image.entries:

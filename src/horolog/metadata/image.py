@@ -1,8 +1,8 @@
 """State of the cluster after some metadata records: topics, settings, features and brokers.
 
 No I/O. An image is made from the records of a snapshot and of the log behind it, and gives the
-records of the next snapshot, in the order of Kafka's own. What horolog has no use for (quotas,
-tokens, records of unknown types) is kept as it is, so that a snapshot loses nothing of a
+records of the next snapshot, in the order of Kafka's own. What horolog has no use for (tokens,
+records of unknown types) is kept as it is, so that a snapshot loses nothing of a
 Kafka's.
 
 Not for several threads at a time while records are applied.
@@ -13,6 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from horolog.errors import CorruptBatch
+from horolog.quotas.entities import Entity
 from horolog.schemas import metadata
 from horolog.schemas.metadata import METADATA_VERSION, NO_CHANGE, Record, encode
 
@@ -53,6 +54,8 @@ class Image:
         """Access control entries by id."""
         self.credentials: dict[tuple[str, int], metadata.ScramCredential] = {}
         """Keys that check passwords, by user and mechanism."""
+        self.quotas: dict[tuple[Entity, str], metadata.ClientQuota] = {}
+        """Quotas by entity and key."""
         self.others: dict[tuple[object, ...], Record] = {}
         """Records that are only kept, by the key that a later record shares to replace or remove
         them."""
@@ -159,6 +162,7 @@ class Image:
             yield self.producer_ids
         yield from self.credentials.values()
         yield from self.entries.values()
+        yield from self.quotas.values()
         yield from self.others.values()
 
     # Topics.
@@ -275,6 +279,13 @@ class Image:
     def _remove_credential(self, record: metadata.RemoveScramCredential) -> None:
         self.credentials.pop((record.name, record.mechanism), None)
 
+    def _quota(self, record: metadata.ClientQuota) -> None:
+        key = frozenset(record.entity), record.key
+        if record.remove:
+            self.quotas.pop(key, None)
+        else:
+            self.quotas[key] = record
+
     # What is only kept.
 
     def _keep(self, record: Record) -> None:
@@ -282,9 +293,6 @@ class Image:
 
     def _forget(self, record: Record) -> None:
         self.others.pop(_identity(record), None)
-
-    def _quota(self, record: metadata.ClientQuota) -> None:
-        (self._forget if record.remove else self._keep)(record)
 
 
 def changed(
@@ -320,8 +328,6 @@ def _identity(record: Record) -> tuple[object, ...]:
     match record:
         case metadata.DelegationToken() | metadata.RemoveDelegationToken():
             return metadata.DelegationToken, record.token_id
-        case metadata.ClientQuota():
-            return metadata.ClientQuota, frozenset(record.entity), record.key
         case metadata.Unknown():
             return metadata.Unknown, record.data
         case _:

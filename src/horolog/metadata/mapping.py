@@ -27,6 +27,7 @@ from horolog.metadata.rows import (
     TopicRow,
     promoted_once,
 )
+from horolog.quotas.entities import Entity
 from horolog.rights.entries import AclEntry
 from horolog.schemas.metadata import Config, PartitionRecord, Record, RemoveTopic, TopicRecord
 from horolog.security.scram import Credential
@@ -299,12 +300,18 @@ def stored(image: Image) -> Stored:
         is_salvaged=state.SALVAGED in shared,
         entries=entries_in(image),
         credentials=credentials_in(image),
+        quotas=quotas_in(image),
     )
 
 
 def credentials_in(image: Image) -> dict[tuple[str, int], Credential]:
     """Return the keys that check passwords, by user and number of the mechanism."""
     return {key: Credential(*record[2:]) for key, record in image.credentials.items()}
+
+
+def quotas_in(image: Image) -> dict[tuple[Entity, str], float]:
+    """Return the quotas of an image by entity and key."""
+    return {key: record.value for key, record in image.quotas.items()}
 
 
 def entries_in(image: Image) -> dict[UUID, AclEntry]:

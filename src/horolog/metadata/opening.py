@@ -97,6 +97,7 @@ def open_store(
     damage = log.damage
     owns, carried, present = is_own(signs), None, frozenset[str]()
     entries, credentials = mapping.entries_in(log.image), mapping.credentials_in(log.image)
+    quotas = mapping.quotas_in(log.image)
     images, state_dir = [log.image], state_dir or state_dir_beside(log_dir)
     if not owns:
         beside = MetadataLog.open(
@@ -138,6 +139,7 @@ def open_store(
         succeeds_another=owns and was_led_by_another(log.image, node_id),
         entries=None if owns else entries,
         credentials=None if owns else credentials,
+        quotas=None if owns else quotas,
     )
 
 

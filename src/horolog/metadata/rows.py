@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.json_text import from_json
+from horolog.quotas.entities import Entity
 from horolog.rights.entries import AclEntry
 from horolog.security.scram import Credential
 
@@ -106,6 +107,8 @@ class Stored(NamedTuple):
     """Access control entries by id."""
     credentials: Mapping[tuple[str, int], Credential] = {}
     """Keys that check passwords, by user and number of the mechanism."""
+    quotas: Mapping[tuple[Entity, str], float] = {}
+    """Quotas by entity and key."""
 
 
 def settings_of_source(text: str) -> dict[str, str]:

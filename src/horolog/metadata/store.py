@@ -28,14 +28,17 @@ from horolog.metadata.mapping import DirectoryNode
 from horolog.metadata.reserve import Reserve
 from horolog.metadata.rows import FollowedRow, SourceRow, Stored, TopicRow
 from horolog.metadata.state import Identity
+from horolog.quotas.entities import Entity
 from horolog.rights.entries import AclEntry
 from horolog.schemas.metadata import (
     METADATA_VERSION,
     NEW_LOG_LEVEL,
     TRANSACTION_VERSION,
     AccessControlEntry,
+    ClientQuota,
     FeatureLevel,
     ProducerIdsRecord,
+    QuotaEntity,
     Record,
     RegisterBroker,
     RemoveAccessControlEntry,
@@ -72,6 +75,7 @@ class MetadataStore:
         succeeds_another: bool = False,
         entries: Mapping[UUID, AclEntry] | None = None,
         credentials: Mapping[tuple[str, int], Credential] | None = None,
+        quotas: Mapping[tuple[Entity, str], float] | None = None,
     ) -> None:
         """Use an opened log.
 
@@ -85,6 +89,7 @@ class MetadataStore:
             is_lost: whether the directory had metadata that is gone.
             entries: access control entries of another product, which owns the directory.
             credentials: those of its users.
+            quotas: those of its clients.
         """
         self._log = log
         self._reserve = reserve
@@ -96,6 +101,7 @@ class MetadataStore:
         self._present = present
         self._others_entries = entries
         self._others_credentials = credentials
+        self._others_quotas = quotas
         self._now_ms = now_ms
         self._node = DirectoryNode(0, UUID(int=0))
         self._guard: list[Record] = []
@@ -156,6 +162,7 @@ class MetadataStore:
         return stored._replace(
             entries={**stored.entries, **(self._others_entries or {})},
             credentials={**stored.credentials, **(self._others_credentials or {})},
+            quotas={**stored.quotas, **(self._others_quotas or {})},
         )
 
     def register(self, broker: RegisterBroker, identity: Identity | None = None) -> None:
@@ -290,6 +297,26 @@ class MetadataStore:
                     for (name, number), credential in changed.items()
                 ),
                 *(RemoveScramCredential(*key) for key in removed),
+            ]
+        )
+
+    def change_quotas(self, changes: Mapping[tuple[Entity, str], float | None]) -> None:
+        """Set quotas of clients; None removes one.
+
+        Raises:
+            RequestRefused: another product owns the directory, and its quotas count (44).
+            StorageFailed: as `put_topic`.
+        """
+        self._refuse_of_another("quotas")
+        self._append(
+            [
+                ClientQuota(
+                    tuple(QuotaEntity(*part) for part in sorted(entity, reverse=True)),
+                    key,
+                    value or 0.0,
+                    remove=value is None,
+                )
+                for (entity, key), value in changes.items()
             ]
         )
 

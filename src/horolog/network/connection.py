@@ -130,7 +130,12 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def __init__(self, shared: Shared, listener: Endpoint) -> None:
         config = shared.config_now()
-        self.peer = Peer(listener, on_authenticated=self._on_authenticated, on_refused=self.drain)
+        self.peer = Peer(
+            listener,
+            on_authenticated=self._on_authenticated,
+            on_refused=self.drain,
+            on_muted=self._mute,
+        )
         self.last_active = 0.0
         self.since = 0.0
         """When the client connected, by the event loop's clock."""
@@ -164,7 +169,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._reading_paused = False
         self._receiving = False
         self._begun = 0  # requests, since the event loop called
-        self._waits_for_slice = False  # other connections receive and start requests first
+        self._is_held = False  # others receive and start requests first, or it is muted
+        self._muted: asyncio.TimerHandle | None = None  # ends the mute
         self._is_its_turn = False
 
     # --- called by the event loop -----------------------------------------------------
@@ -204,6 +210,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._outbox is not None:
             self._outbox.close()
         self._shared.forget(self)
+        if self._muted is not None:
+            self._muted.cancel()
         self.give_counts()
         if self._times is not None:
             self._times.connections.discard(self)
@@ -388,29 +396,46 @@ class ServerConnection(asyncio.BufferedProtocol):
             and self._in_flight_bytes < IN_FLIGHT_BYTES
         ):
             return False
-        if self._waits_for_slice:
+        if self._is_held:
             return False
         if self._is_its_turn and not self._begun:
             return True
         turns = self._shared.turns
         is_quick = len(frame) <= QUICK_BYTES and not self._begun
         if turns.is_over_for_quick() if is_quick else turns.is_over():
-            self._waits_for_slice = True
+            self._is_held = True
             turns.wait(self._on_turn)
             return False
         return True
 
     def _receive_in_turn(self) -> None:
         """Pause receiving a large request until other connections have had their turn."""
-        if not self._waits_for_slice and self._shared.turns.is_over():
-            self._waits_for_slice = True
+        if not self._is_held and self._shared.turns.is_over():
+            self._is_held = True
             self._shared.turns.wait(self._on_turn)
 
     def _on_turn(self) -> None:
-        self._waits_for_slice = False
+        if self._muted is not None:
+            return
+        self._is_held = False
         self._is_its_turn = True
         self._go_on()
         self._is_its_turn = False
+
+    def _mute(self, seconds: float) -> None:
+        """Start no request, and read nothing more, for so long. The longer of two mutes counts."""
+        until = self._loop.time() + seconds
+        if self._muted is not None:
+            until = max(until, self._muted.when())
+            self._muted.cancel()
+        self._muted = self._loop.call_at(until, self._unmute)
+        self._is_held = True
+        self._steer_reading()
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._is_held = False
+        self._go_on()
 
     def _begin(self, frame: Buffer, is_accounted: bool) -> None:
         """Start a request. A request that is answered immediately is not charged."""
@@ -554,7 +579,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.state > _OPEN
             or self._account.requested > 0
             or self._waits_for_turn
-            or self._waits_for_slice
+            or self._is_held
             or self._waiting_bytes >= READ_AHEAD_BYTES
             or (len(self._in_flight) > 0 and self._has_read_enough_behind())
         )

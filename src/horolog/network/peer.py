@@ -13,13 +13,14 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 class Peer:
     """Host and principal of a client, and whether it is still connected.
 
-    `on_authenticated` and `on_refused` change the connection's state; None for a peer without a
-    connection.
+    `on_authenticated`, `on_refused` and `on_muted` change the connection's state; None for a peer
+    without a connection.
     """
 
     __slots__ = (
         "_on_authenticated",
         "_on_gone",
+        "_on_muted",
         "_on_refused",
         "host",
         "is_gone",
@@ -35,6 +36,7 @@ class Peer:
         host: str = "",
         on_authenticated: Callable[[], None] | None = None,
         on_refused: Callable[[], None] | None = None,
+        on_muted: Callable[[float], None] | None = None,
     ) -> None:
         self.listener = listener
         self.host = host
@@ -47,6 +49,7 @@ class Peer:
         """State of the login until the client has authenticated."""
         self._on_authenticated = on_authenticated
         self._on_refused = on_refused
+        self._on_muted = on_muted
         self._on_gone: dict[Callable[[], None], None] = {}
 
     def authenticate(self, principal: str) -> None:
@@ -60,6 +63,11 @@ class Peer:
         """Start no more requests, and close the connection after the response in flight."""
         if self._on_refused is not None and not self.is_gone:
             self._on_refused()
+
+    def mute(self, seconds: float) -> None:
+        """Read nothing more of the client for so long. The response in flight is sent."""
+        if self._on_muted is not None and not self.is_gone:
+            self._on_muted(seconds)
 
     @contextmanager
     def when_gone(self, call: Callable[[], None]) -> Iterator[None]:

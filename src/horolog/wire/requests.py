@@ -558,6 +558,27 @@ class DescribeClientQuotasRequest:
     strict: bool
 
 
+class OpData:
+    key: str
+    value: float
+    remove: bool
+
+
+class EntityData:
+    entity_type: str
+    entity_name: str | None
+
+
+class EntryData:
+    entity: tuple[EntityData, ...]
+    ops: tuple[OpData, ...]
+
+
+class AlterClientQuotasRequest:
+    entries: tuple[EntryData, ...]
+    validate_only: bool
+
+
 class UserName:
     name: str
 

@@ -644,13 +644,13 @@ class ValueData(TypedDict):
     value: float
 
 
-class EntityData(TypedDict):
+class DescribeClientQuotasEntityData(TypedDict):
     entity_type: str
     entity_name: NotRequired[str | None]
 
 
-class EntryData(TypedDict):
-    entity: Sequence[EntityData]
+class DescribeClientQuotasEntryData(TypedDict):
+    entity: Sequence[DescribeClientQuotasEntityData]
     values: Sequence[ValueData]
 
 
@@ -658,7 +658,23 @@ class DescribeClientQuotasResponse(TypedDict):
     throttle_time_ms: NotRequired[int]
     error_code: NotRequired[int]
     error_message: NotRequired[str | None]
-    entries: NotRequired[Sequence[EntryData] | None]
+    entries: NotRequired[Sequence[DescribeClientQuotasEntryData] | None]
+
+
+class AlterClientQuotasEntityData(TypedDict):
+    entity_type: str
+    entity_name: NotRequired[str | None]
+
+
+class AlterClientQuotasEntryData(TypedDict):
+    error_code: NotRequired[int]
+    error_message: NotRequired[str | None]
+    entity: Sequence[AlterClientQuotasEntityData]
+
+
+class AlterClientQuotasResponse(TypedDict):
+    throttle_time_ms: NotRequired[int]
+    entries: Sequence[AlterClientQuotasEntryData]
 
 
 class CredentialInfo(TypedDict):

@@ -5,6 +5,7 @@
     groups, group_tools              requests of group members; requests of tools
     commits, offsets                 commits of offsets; reading and deleting committed offsets
     transactions, transaction_tools  requests of producers; requests of tools
+    quotas                           quotas of clients
     users, logins                    users of SCRAM; logins where there is none
     results                          parts of responses
 
@@ -23,6 +24,7 @@ from horolog.broker.handlers import (
     logins,
     offsets,
     produce,
+    quotas,
     records,
     topics,
     transaction_tools,
@@ -42,6 +44,7 @@ __all__ = [
     "logins",
     "offsets",
     "produce",
+    "quotas",
     "records",
     "topics",
     "transaction_tools",

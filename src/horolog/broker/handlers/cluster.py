@@ -9,7 +9,7 @@ from horolog.broker.authorisation import CLUSTER, NO_BITS, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api, served
 from horolog.broker.handlers.results import PartOutcome, cluster_bits, each
-from horolog.errors import ErrorCode, RequestRefused, printable
+from horolog.errors import ErrorCode, printable
 from horolog.rights.entries import CLUSTER_NAME
 from horolog.schemas.metadata import TRANSACTION_VERSION
 from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
@@ -18,8 +18,6 @@ from horolog.wire.features import FEATURES
 from horolog.wire.requests import (
     AlterPartitionReassignmentsRequest,
     ApiVersionsRequest,
-    ComponentData,
-    DescribeClientQuotasRequest,
     DescribeClusterRequest,
     DescribeLogDirsRequest,
     DescribeQuorumRequest,
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from horolog.wire.responses import (
         AlterPartitionReassignmentsResponse,
         ApiVersionsResponse,
-        DescribeClientQuotasResponse,
         DescribeClusterResponse,
         DescribeLogDirsPartition,
         DescribeLogDirsResponse,
@@ -417,45 +414,3 @@ def list_partition_reassignments(
             "topics": [],
         }
     return {"error_code": ErrorCode.none, "error_message": None, "topics": []}
-
-
-# --- DescribeClientQuotas: none are set, as there are no quotas (KIP-546) ---------------
-#
-# v1  flexible
-
-
-_ENTITY_TYPES: Final = frozenset({"user", "client-id", "ip"})
-_EXACT, _ANY = 0, 2  # match types; 1 is the default entity
-
-
-@api(ApiKey.DESCRIBE_CLIENT_QUOTAS)
-async def describe_client_quotas(
-    request: Request[DescribeClientQuotasRequest], broker: BrokerParts
-) -> "DescribeClientQuotasResponse":
-    """Answer that no quota is set, or why the filter is invalid, as Kafka does."""
-    seen: set[str] = set()
-    try:
-        broker.access.check(request.peer, ApiKey.DESCRIBE_CLIENT_QUOTAS, CLUSTER)
-        async for component in each(request, request.body.components):
-            _check(component, seen)
-    except RequestRefused as error:
-        return {"error_code": error.code, "error_message": str(error), "entries": None}
-    return {"error_code": ErrorCode.none, "error_message": None, "entries": []}
-
-
-def _check(component: ComponentData, seen: set[str]) -> None:
-    kind, how = component.entity_type, component.match_type
-    if kind not in _ENTITY_TYPES:
-        error_code = ErrorCode.unsupported_version if kind else ErrorCode.invalid_request
-        raise RequestRefused(error_code, f"there is no entity type {kind!r:.60} of quotas")
-    if not _EXACT <= how <= _ANY:
-        raise RequestRefused(ErrorCode.invalid_request, f"Unknown match type {how}")
-    if (component.match is not None) != (how == _EXACT):
-        raise RequestRefused(
-            ErrorCode.invalid_request, f"a match of type {how} of {kind} has a name iff it is exact"
-        )
-    if kind in seen or (seen and "ip" in {kind, *seen}):
-        raise RequestRefused(
-            ErrorCode.invalid_request, f"{kind} cannot be combined with {', '.join(sorted(seen))}"
-        )
-    seen.add(kind)

@@ -29,7 +29,12 @@ from uuid import UUID
 from horolog.broker.authorisation import CLUSTER, TOPIC, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
-from horolog.broker.fetch_reading import FetchReading, RequestedPartition, is_committed
+from horolog.broker.fetch_reading import (
+    FetchReading,
+    RequestedPartition,
+    is_committed,
+    is_follower,
+)
 from horolog.broker.fetch_sessions import SessionFetch, SessionPartition, SessionTopic
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
@@ -137,6 +142,9 @@ def _answer(
     What is returned packs the response, and may be called in a thread.
     """
     body, version, session_id = request.body, request.version, 0
+    if broker.quotas.is_set and (wait_ms := _wait_ms(request, broker, found)):
+        request.peer.mute(wait_ms / 1000)
+        return _empty(version, asked, wait_ms)
     if asked.session is not None:
         try:
             found, session_id = asked.session.news(found), asked.session.session_id
@@ -150,6 +158,36 @@ def _answer(
             broker.traffic.bytes_out.add(topic.name, size)
     return lambda checkpoint: encode_fetch_response(
         version, found, session_id=session_id, checkpoint=checkpoint
+    )
+
+
+def _wait_ms(
+    request: Request[FetchRequest], broker: BrokerParts, found: Sequence[FetchedTopic]
+) -> int:
+    """Return for how many milliseconds a consumer has to wait instead of an answer."""
+    if is_follower(request.body):
+        return 0
+    return broker.quotas.fetched(
+        request.peer,
+        request.client_id,
+        lambda: sum(map(len, encode_fetch_response(request.version, found))),
+    )
+
+
+def _empty(version: int, asked: _AskedFetch, wait_ms: int) -> Callable[[Checkpoint], Reply]:
+    """Return a function that packs the response of a client over its quota.
+
+    The session keeps what the client knows, so that the next fetch of it reads the same.
+    """
+    error_code = session_id = 0
+    if asked.session is not None:
+        session_id = asked.session.session_id
+        try:
+            asked.session.news(())
+        except RequestRefused as refusal:
+            error_code, session_id = refusal.code, 0
+    return lambda _: encode_fetch_response(
+        version, (), throttle_time_ms=wait_ms, error_code=error_code, session_id=session_id
     )
 
 
@@ -178,6 +216,9 @@ async def _fetch_in_time(
     body = request.body
     loop = asyncio.get_running_loop()
     until = loop.time() + body.max_wait_ms / 1000
+    least = body.min_bytes
+    if broker.quotas.is_set:
+        least = broker.quotas.most_fetched(request.peer, request.client_id, least)
     committed = is_committed(body)
     is_over = False
     while True:
@@ -207,7 +248,7 @@ async def _fetch_in_time(
             else:
                 size, seen = seen.size, None
             del topics, quiet
-            is_over = await delayed.grown_by(body.min_bytes - size)
+            is_over = await delayed.grown_by(least - size)
             request.has_waited()
 
 
@@ -277,8 +318,7 @@ def _may_read(request: Request[FetchRequest], broker: BrokerParts, name: str) ->
     if not name and request.version >= 13:
         return True  # there is nothing to read
     access, peer, body = broker.access, request.peer, request.body
-    state = body.replica_state
-    if (body.replica_id if state is None else state.replica_id) >= 0:
+    if is_follower(body):
         operation = AclOperation.CLUSTER_ACTION
         return access.allows_operation(peer, ApiKey.FETCH, operation, CLUSTER, CLUSTER_NAME)
     return access.allows(peer, ApiKey.FETCH, TOPIC, name)

@@ -1,0 +1,113 @@
+"""Requests about quotas of clients (KIP-546)."""
+
+from typing import TYPE_CHECKING
+
+from horolog.broker.authorisation import CLUSTER
+from horolog.broker.broker import BrokerParts
+from horolog.broker.dispatch import Request, api
+from horolog.broker.handlers.results import PartOutcome, each
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.quotas.entities import Entity, check_entity, check_filter, check_quota, is_match
+from horolog.wire.api import ApiKey
+from horolog.wire.requests import (
+    AlterClientQuotasRequest,
+    DescribeClientQuotasRequest,
+    EntryData,
+)
+
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        AlterClientQuotasResponse,
+        DescribeClientQuotasEntryData,
+        DescribeClientQuotasResponse,
+    )
+
+# --- DescribeClientQuotas: the quotas of entities that a filter takes -------------------
+#
+# v1  flexible
+
+
+@api(ApiKey.DESCRIBE_CLIENT_QUOTAS)
+async def describe_client_quotas(
+    request: Request[DescribeClientQuotasRequest], broker: BrokerParts
+) -> "DescribeClientQuotasResponse":
+    """Describe quotas, or say why the filter is invalid."""
+    seen: set[str] = set()
+    parts = []
+    entries: list[DescribeClientQuotasEntryData] = []
+    try:
+        broker.access.check(request.peer, ApiKey.DESCRIBE_CLIENT_QUOTAS, CLUSTER)
+        async for part in each(request, request.body.components):
+            check_filter(part.entity_type, part.match_type, part.match, seen)
+            parts.append((part.entity_type, part.match_type, part.match))
+        async for entity, values in each(request, broker.quotas.quotas.by_entity().items()):
+            if is_match(entity, parts, strict=request.body.strict):
+                entries.append(
+                    {
+                        "entity": [
+                            {"entity_type": kind, "entity_name": name} for kind, name in entity
+                        ],
+                        "values": [{"key": key, "value": value} for key, value in values.items()],
+                    }
+                )
+    except RequestRefused as error:
+        return {"error_code": error.code, "error_message": str(error), "entries": None}
+    return {"error_code": ErrorCode.none, "error_message": None, "entries": entries}
+
+
+# --- AlterClientQuotas: sets and removes quotas -----------------------------------------
+#
+# v1  flexible
+#
+# Each entity has its own error.
+
+
+@api(ApiKey.ALTER_CLIENT_QUOTAS)
+async def alter_client_quotas(
+    request: Request[AlterClientQuotasRequest], broker: BrokerParts
+) -> "AlterClientQuotasResponse":
+    """Set and remove quotas; with `validate_only` only check them."""
+    changes: dict[tuple[Entity, str], float | None] = {}
+    outcomes = []
+    try:
+        broker.access.check(request.peer, ApiKey.ALTER_CLIENT_QUOTAS, CLUSTER)
+        async for entry in each(request, request.body.entries):
+            try:
+                changes |= await _changes(request, entry)
+                outcomes.append(PartOutcome())
+            except RequestRefused as error:
+                outcomes.append(PartOutcome(error.code, str(error)))
+        if changes and not request.body.validate_only:
+            await broker.controller.change_quotas(changes)
+    except HorologError as error:
+        outcomes = [PartOutcome(code_for(error), str(error))] * len(request.body.entries)
+    return {
+        "entries": [
+            {
+                "error_code": outcome.error_code,
+                "error_message": outcome.message,
+                "entity": [
+                    {"entity_type": part.entity_type, "entity_name": part.entity_name}
+                    for part in entry.entity
+                ],
+            }
+            for entry, outcome in zip(request.body.entries, outcomes, strict=True)
+        ]
+    }
+
+
+async def _changes(
+    request: Request[AlterClientQuotasRequest], entry: EntryData
+) -> dict[tuple[Entity, str], float | None]:
+    """Return the changes of one entity.
+
+    Raises:
+        RequestRefused: one of them is not allowed; none is made then.
+    """
+    entity = check_entity([(part.entity_type, part.entity_name) for part in entry.entity])
+    changes: dict[tuple[Entity, str], float | None] = {}
+    async for change in each(request, entry.ops):
+        value = None if change.remove else change.value
+        check_quota(entity, change.key, value)
+        changes[entity, change.key] = value
+    return changes

@@ -1,0 +1,110 @@
+"""ClientQuotas: records what clients use of their quotas, and lets those over one wait.
+
+A response goes out at once and says how long its client is to wait. Until then the broker reads
+nothing more of its connection. The time is the event loop's, not that of the broker's clock.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from horolog.network.peer import Peer
+from horolog.network.reply import Reply, ReplyPart
+from horolog.quotas.entities import QuotaKey
+from horolog.quotas.model import Limit, Quotas
+from horolog.wire.api import ApiKey, is_flexible
+from horolog.wire.codec import decode_response
+from horolog.wire.frame import RequestHeader, response_prefix
+from horolog.wire.leaders import NodeEndpoint, nodes_field
+from horolog.wire.packing import INT32
+from horolog.wire.schema import load
+
+_THROTTLE_TIME = "throttle_time_ms"
+_WITH_NODES = 10  # the first version of Produce whose response may end with endpoints
+
+
+class ClientQuotas:
+    """Quotas of a broker. For the event loop's thread only."""
+
+    __slots__ = ("_now_s", "quotas")
+
+    def __init__(self, quotas: Quotas, now_s: Callable[[], float] | None = None) -> None:
+        self.quotas = quotas
+        self._now_s = asyncio.get_running_loop().time if now_s is None else now_s
+
+    @property
+    def is_set(self) -> bool:
+        """Whether anything is limited."""
+        return self.quotas.is_set
+
+    def produced(self, peer: Peer, client_id: str, size: int) -> int:
+        """Record a produce request; return for how many milliseconds its client waits."""
+        limit = self._limit(QuotaKey.PRODUCER_BYTE_RATE, peer, client_id)
+        return 0 if limit is None else self.quotas.use(limit, size, 1000 * self._now_s())
+
+    def fetched(self, peer: Peer, client_id: str, size: Callable[[], int]) -> int:
+        """Record a fetch response; return for how many milliseconds its client waits.
+
+        A client that waits is sent nothing: the bytes do not count then.
+        """
+        limit = self._limit(QuotaKey.CONSUMER_BYTE_RATE, peer, client_id)
+        if limit is None:
+            return 0
+        now_ms, used = 1000 * self._now_s(), size()
+        wait_ms = self.quotas.use(limit, used, now_ms)
+        if wait_ms:
+            self.quotas.give_back(limit, used, now_ms)
+        return wait_ms
+
+    def most_fetched(self, peer: Peer, client_id: str, asked: int) -> int:
+        """Return the most bytes that a fetch may read."""
+        limit = self._limit(QuotaKey.CONSUMER_BYTE_RATE, peer, client_id)
+        return asked if limit is None else min(asked, self.quotas.most_at_once(limit))
+
+    def record(self, header: RequestHeader, size: int, peer: Peer) -> int:
+        """Record a request of `size` bytes; return for how many milliseconds its client waits."""
+        if header.api_key is not ApiKey.PRODUCE:
+            return 0
+        wait_ms = self.produced(peer, header.client_id or "", size)
+        if wait_ms:
+            peer.mute(wait_ms / 1000)
+        return wait_ms
+
+    def _limit(self, key: QuotaKey, peer: Peer, client_id: str) -> Limit | None:
+        _, _, user = (peer.principal or "").partition(":")
+        return self.quotas.limit(key, user, client_id)
+
+
+def with_throttle_time(header: RequestHeader, reply: Reply, wait_ms: int) -> Reply:
+    """Return a packed response with a time to wait; as it is in versions without one."""
+    if not wait_ms:
+        return reply
+    key, version = header.api_key, header.api_version
+    names = [field.name for field in load("response", key, version).plain]
+    if _THROTTLE_TIME not in names:
+        return reply
+    parts: list[ReplyPart] = list(reply)
+    head = len(response_prefix(key, version, 0, 0))
+    if names[0] == _THROTTLE_TIME:
+        number, place = (0, head) if len(parts[0]) > head else (1, 0)
+    elif key is ApiKey.PRODUCE:
+        number = len(parts) - 1
+        place = len(parts[number]) - INT32.size - _tail_size(version, parts, head)
+    else:
+        return reply
+    part = parts[number]
+    assert isinstance(part, (bytes, bytearray, memoryview))
+    changed = bytearray(part)
+    INT32.pack_into(changed, place, wait_ms)
+    parts[number] = bytes(changed)
+    return tuple(parts)
+
+
+def _tail_size(version: int, parts: Reply, head: int) -> int:
+    """Return the size of what follows the time to wait in a Produce response."""
+    if not is_flexible(ApiKey.PRODUCE, version):
+        return 0
+    if version < _WITH_NODES:
+        return 1
+    body = b"".join(bytes(part) for part in parts if isinstance(part, (bytes, bytearray)))[head:]
+    nodes = decode_response(ApiKey.PRODUCE, version, body).node_endpoints
+    return len(nodes_field([NodeEndpoint(it.node_id, it.host, it.port, it.rack) for it in nodes]))

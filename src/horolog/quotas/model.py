@@ -1,0 +1,140 @@
+"""All quotas of a cluster: which of them applies to a client, and what it has used of it."""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from horolog.quotas.entities import CLIENT_ID, OBEYED, USER, Entity, QuotaKey
+from horolog.quotas.windows import Span, WindowedSum
+
+__all__ = ["Limit", "Quotas"]
+
+_MOST_WINDOWS: Final = 4_096
+_AT_ONCE: Final = 2  # so that more are dropped than made
+_LONGEST_NAME: Final = 128
+_ABSENT: Final = object()
+_DEFAULT: Final = None
+
+_Usage = tuple[QuotaKey, str, str]
+"""A window's key: the names are empty where all users or clients share it."""
+
+
+class Limit(NamedTuple):
+    """A quota that applies to a client, and whose use counts for it."""
+
+    a_second: float
+    usage: _Usage
+
+
+class Quotas:
+    """Quotas by entity and key, and what clients have used within the last seconds.
+
+    Windows are kept for the last clients only, so that many client ids take no memory.
+    """
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+        self._values: dict[tuple[Entity, str], float] = {}
+        self._limits: dict[QuotaKey, dict[tuple[object, object], float]] = {}
+        self._windows: dict[_Usage, WindowedSum] = {}  # the most recently used last
+        self.is_set = False
+        """Whether any quota of users or clients is set that is obeyed."""
+
+    def put(self, entity: Entity, key: str, value: float | None) -> None:
+        """Set a quota; None removes it."""
+        if value is None:
+            self._values.pop((entity, key), None)
+        else:
+            self._values[entity, key] = value
+        names = dict(entity)
+        if key not in OBEYED or not names.keys() <= {USER, CLIENT_ID}:
+            return
+        level = names.get(USER, _ABSENT), names.get(CLIENT_ID, _ABSENT)
+        limits = self._limits.setdefault(QuotaKey(key), {})
+        if value is not None and value > 0:
+            limits[level] = value
+        else:
+            limits.pop(level, None)
+            if not limits:
+                del self._limits[QuotaKey(key)]
+        self.is_set = bool(self._limits)
+        if not self.is_set:
+            self._windows.clear()
+
+    def get(self, entity: Entity, key: str) -> float | None:
+        """Return the value of a quota; None if it is not set."""
+        return self._values.get((entity, key))
+
+    @property
+    def clients(self) -> int:
+        """Number of clients whose use is known."""
+        return len(self._windows)
+
+    def by_entity(self) -> dict[Entity, dict[str, float]]:
+        """Return the values of all quotas by entity and key."""
+        found: dict[Entity, dict[str, float]] = {}
+        for (entity, key), value in self._values.items():
+            found.setdefault(entity, {})[key] = value
+        return found
+
+    def limit(self, key: QuotaKey, user: str, client_id: str) -> Limit | None:
+        """Return the quota that applies to a client: the first of Kafka's eight levels."""
+        limits = self._limits.get(key)
+        if limits is None:
+            return None
+        for level in _levels(user, client_id):
+            found = limits.get(level)
+            if found is not None:
+                its_user = "" if level[0] is _ABSENT else _short(user)
+                its_client = "" if level[1] is _ABSENT else _short(client_id)
+                return Limit(found, (key, its_user, its_client))
+        return None
+
+    def most_at_once(self, limit: Limit) -> int:
+        """Return the most bytes that one request may take, as Kafka bounds a fetch."""
+        return int(limit.a_second * self._span.whole_ms / 1000)
+
+    def use(self, limit: Limit, amount: float, now_ms: float) -> int:
+        """Record what a client has used; return for how many milliseconds it has to wait."""
+        window = self._windows.pop(limit.usage, None)
+        if window is None:
+            window = WindowedSum()
+            self._forget(now_ms)
+        self._windows[limit.usage] = window
+        window.add(amount, now_ms, self._span)
+        return window.wait_ms(limit.a_second, now_ms, self._span)
+
+    def give_back(self, limit: Limit, amount: float, now_ms: float) -> None:
+        """Take back what `use` has recorded, because the client did not get it."""
+        window = self._windows.get(limit.usage)
+        if window is not None:
+            window.add(-amount, now_ms, self._span)
+
+    def _forget(self, now_ms: float) -> None:
+        """Drop the windows that were used the longest ago, if they are over or too many."""
+        for _ in range(_AT_ONCE):
+            oldest = next(iter(self._windows.items()), None)
+            if oldest is None:
+                return
+            usage, window = oldest
+            if len(self._windows) < _MOST_WINDOWS and not window.is_over(now_ms, self._span):
+                return
+            del self._windows[usage]
+
+
+def _levels(user: str, client_id: str) -> Iterator[tuple[object, object]]:
+    yield user, client_id
+    yield user, _DEFAULT
+    yield user, _ABSENT
+    yield _DEFAULT, client_id
+    yield _DEFAULT, _DEFAULT
+    yield _DEFAULT, _ABSENT
+    yield _ABSENT, client_id
+    yield _ABSENT, _DEFAULT
+
+
+def _short(name: str) -> str:
+    """Return a name, or a digest of a long one, so that names take little memory."""
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()

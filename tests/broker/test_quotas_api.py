@@ -1,0 +1,267 @@
+"""Quotas over the protocol: set, described, removed, kept, and what clients over one meet."""
+
+import time
+from typing import Any
+
+import pytest
+import rights_matrix as matrix
+from patience import eventually
+from raw_connection import RawConnection, fetch_fields, produce_fields
+from running_broker import BrokerProcess, MakeBroker, RunningBroker
+
+from horolog.record import LogRecord, build_batch
+from horolog.wire import ApiKey
+
+ALTER, DESCRIBE = ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.DESCRIBE_CLIENT_QUOTAS
+PRODUCED, FETCHED = "producer_byte_rate", "consumer_byte_rate"
+TEST = {"client-id": "test"}
+WINDOW_S = 10  # (quota.window.num - 1) * quota.window.size.seconds
+
+
+def batch(size: int) -> bytes:
+    return build_batch([LogRecord(0, None, bytes(size))])
+
+
+def change(
+    connection: RawConnection,
+    entity: dict[str, str | None],
+    values: dict[str, float | None],
+    *,
+    version: int = 1,
+    validate_only: bool = False,
+) -> int:
+    entry = {
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
+        "ops": [
+            {"key": key, "value": value or 0.0, "remove": value is None}
+            for key, value in values.items()
+        ],
+    }
+    answer = connection.ask(ALTER, version, entries=[entry], validate_only=validate_only)
+    (result,) = answer.entries
+    assert {part.entity_type: part.entity_name for part in result.entity} == entity
+    assert bool(result.error_message) == bool(result.error_code)
+    return int(result.error_code)
+
+
+def described(connection: RawConnection, *parts: tuple[str, int, str | None], **more: Any) -> Any:
+    names = ("entity_type", "match_type", "match")
+    components = [dict(zip(names, part, strict=True)) for part in parts]
+    answer = connection.ask(DESCRIBE, 1, components=components, strict=more.get("strict", False))
+    assert answer.error_code == 0
+    return {
+        frozenset((part.entity_type, part.entity_name) for part in entry.entity): {
+            quota.key: quota.value for quota in entry.values
+        }
+        for entry in answer.entries
+    }
+
+
+def fetch(connection: RawConnection, version: int = 12, **more: Any) -> Any:
+    return connection.ask(ApiKey.FETCH, version, **fetch_fields("t", {0: 0}, **more))
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_quota_is_set_described_removed_and_kept_over_a_restart(
+    broker: RunningBroker, version: int
+) -> None:
+    alice = {"user": "alice", "client-id": None}
+    with broker.connect() as connection:
+        values: dict[str, float | None] = {PRODUCED: 1024.0, FETCHED: 2048.0}
+        assert change(connection, alice, values, version=version) == 0
+        assert change(connection, {"user": "bob"}, {PRODUCED: 5.0}, version=version) == 0
+        assert change(connection, {"user": "bob"}, {PRODUCED: None}, version=version) == 0
+        assert change(connection, {"user": "bob"}, {PRODUCED: None}, version=version) == 0
+        expected = {frozenset(alice.items()): values}
+        assert described(connection) == expected
+    broker.restart()
+    with broker.connect() as connection:
+        assert described(connection) == expected
+
+
+def test_a_filter_takes_what_its_parts_match(broker: RunningBroker) -> None:
+    both, default = {"user": "a", "client-id": "x"}, {"user": None}
+    with broker.connect() as connection:
+        for entity in ({"user": "a"}, both, default, TEST):
+            assert change(connection, dict(entity), {PRODUCED: 1e9}) == 0
+
+        def found(*parts: tuple[str, int, str | None], strict: bool = False) -> list[Any]:
+            entities = described(connection, *parts, strict=strict)
+            return sorted(sorted(map(str, dict(entity).values())) for entity in entities)
+
+        assert found(("user", 0, "a")) == [["a"], ["a", "x"]]
+        assert found(("user", 0, "a"), strict=True) == [["a"]]
+        assert found(("user", 1, None)) == [["None"]]
+        assert found(("user", 2, None)) == [["None"], ["a"], ["a", "x"]]
+        assert found(("user", 2, None), ("client-id", 0, "x")) == [["a", "x"]]
+        assert found(("ip", 2, None)) == []
+        assert found(strict=True) == []
+
+
+def test_what_is_not_allowed_changes_nothing_of_its_entity(broker: RunningBroker) -> None:
+    with broker.connect() as connection:
+        assert change(connection, TEST, {PRODUCED: 5.0, FETCHED: 1.5}) == 42
+        assert change(connection, {}, {PRODUCED: 5.0}) == 42
+        assert change(connection, {"ip": "127.0.0.1"}, {PRODUCED: 5.0}) == 42
+        assert change(connection, TEST, {PRODUCED: 5.0}, validate_only=True) == 0
+        assert described(connection) == {}
+
+
+def test_quotas_need_a_right_to_the_settings_of_the_cluster(make_broker: MakeBroker) -> None:
+    broker = make_broker(**matrix.OURS)
+    with matrix.login(broker.connect(), matrix.user(0)) as connection:
+        assert change(connection, TEST, {PRODUCED: 5.0}) == 31
+        assert connection.ask(DESCRIBE, 1, components=[], strict=False).error_code == 31
+    with matrix.login(broker.connect(), matrix.ADMIN) as connection:
+        assert described(connection) == {}
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 10, 12])
+def test_a_produce_request_over_the_quota_is_served_and_its_client_waits(
+    broker: RunningBroker, version: int
+) -> None:
+    broker.create_topic("t")
+    with broker.connect() as other, broker.connect() as connection:
+        assert change(other, TEST, {PRODUCED: 1_000.0}) == 0
+        records = batch(20_000)
+        fields = produce_fields("t", {0: records})
+        size = len(connection.packed(ApiKey.PRODUCE, version, {**fields})) - 4
+        answer = connection.ask(ApiKey.PRODUCE, version, **fields)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        assert abs(answer.throttle_time_ms - (size - 1_000 * WINDOW_S)) <= 1
+        connection.send(ApiKey.METADATA, 4, topics=[])
+        assert connection.is_silent(0.2)
+        assert broker.count("t") == 1
+        other.ask(ApiKey.METADATA, 4, topics=[])  # it has sent nothing
+
+
+def test_a_client_is_read_again_after_its_wait(broker: RunningBroker) -> None:
+    broker.create_topic("t")
+    with broker.connect() as connection:
+        assert change(connection, TEST, {PRODUCED: 1_000.0}) == 0
+        fields = produce_fields("t", {0: batch(10_200)})
+        begun = time.monotonic()
+        for _ in range(2):  # the second is in the socket, or read already
+            connection.send(ApiKey.PRODUCE, 9, **fields)
+        waits = connection.receive()[1].throttle_time_ms
+        assert 200 <= waits < 1_000
+        connection.receive()
+        assert time.monotonic() - begun >= waits / 1000
+
+
+def test_a_produce_request_without_an_answer_counts(broker: RunningBroker) -> None:
+    broker.create_topic("t")
+    with broker.connect() as connection:
+        assert change(connection, TEST, {PRODUCED: 1_000.0}) == 0
+        connection.send(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch(20_000)}, acks=0))
+        connection.send(ApiKey.METADATA, 4, topics=[])
+        assert connection.is_silent(0.2)
+    assert broker.count("t") == 1
+
+
+@pytest.mark.parametrize("version", [4, 7, 11, 12])
+def test_a_fetch_over_the_quota_is_empty_and_does_not_count(
+    broker: RunningBroker, version: int
+) -> None:
+    broker.create_topic("t")
+    broker.append("t", batch(20_000))
+    with broker.connect() as connection, broker.connect() as again:
+        assert change(connection, TEST, {FETCHED: 1_000.0}) == 0
+        answer = fetch(connection, version)
+        assert answer.responses == ()
+        assert 9_000 < answer.throttle_time_ms < 11_000
+        connection.send(ApiKey.METADATA, 4, topics=[])
+        assert connection.is_silent(0.2)
+        assert change(again, TEST, {FETCHED: 2_100.0}) == 0
+        answer = fetch(again, version)
+        assert answer.throttle_time_ms == 0
+        assert len(answer.responses[0].partitions[0].records) > 20_000
+
+
+def test_a_fetch_reads_at_most_what_the_window_holds(broker: RunningBroker) -> None:
+    broker.create_topic("t")
+    for _ in range(10):
+        broker.append("t", batch(400))
+    with broker.connect() as connection:
+        assert change(connection, TEST, {FETCHED: 230.0}) == 0
+        asked = {"min_bytes": 1 << 20, "max_wait_ms": 60_000}
+        # What is around the records does not fit as well, until the window has grown by the wait.
+        assert 0 < fetch(connection, **asked).throttle_time_ms < 1_000
+        answer = fetch(connection, **asked)
+        assert answer.throttle_time_ms == 0
+        assert len(answer.responses[0].partitions[0].records) == 230 * WINDOW_S
+
+
+def test_an_empty_fetch_of_a_session_loses_no_news(broker: RunningBroker) -> None:
+    broker.create_topic("t")
+    with broker.connect() as connection:
+        first = fetch(connection, session_epoch=0, max_wait_ms=0)
+        broker.append("t", batch(20_000))
+        assert change(connection, TEST, {FETCHED: 1_000.0}) == 0
+        asked = {"topics": [], "session_id": first.session_id}
+        empty = connection.ask(ApiKey.FETCH, 12, session_epoch=1, **asked)
+        assert (empty.responses, empty.session_id) == ((), first.session_id)
+        assert empty.throttle_time_ms > 0
+    with broker.connect() as connection:
+        assert change(connection, TEST, {FETCHED: None}) == 0
+        news = connection.ask(ApiKey.FETCH, 12, session_epoch=2, **asked)
+        assert len(news.responses[0].partitions[0].records) > 20_000
+
+
+def test_a_replica_is_not_held_up(broker: RunningBroker) -> None:
+    broker.create_topic("t")
+    broker.append("t", batch(20_000))
+    with broker.connect() as connection:
+        assert change(connection, TEST, {FETCHED: 1.0}) == 0
+        answer = fetch(connection, replica_id=2)
+        assert answer.throttle_time_ms == 0
+        assert len(answer.responses[0].partitions[0].records) > 20_000
+
+
+def test_clients_with_other_ids_and_without_a_quota_do_not_wait(broker: RunningBroker) -> None:
+    broker.create_topic("t")
+    with broker.connect() as connection:
+        assert change(connection, {"client-id": "other"}, {PRODUCED: 1.0}) == 0
+        assert change(connection, {"user": "alice"}, {PRODUCED: 1.0}) == 0
+        fields = produce_fields("t", {0: batch(20_000)})
+        assert connection.ask(ApiKey.PRODUCE, 9, **fields).throttle_time_ms == 0
+        assert (
+            change(connection, {"user": "ANONYMOUS"}, {PRODUCED: 1.0}) == 0
+        )  # the type is left out
+        assert connection.ask(ApiKey.PRODUCE, 9, **fields).throttle_time_ms > 0
+
+
+def test_a_quota_that_is_removed_counts_no_more_though_a_wait_goes_on(
+    broker: RunningBroker,
+) -> None:
+    broker.create_topic("t")
+    fields = produce_fields("t", {0: batch(20_000)})
+    with broker.connect() as connection, broker.connect() as other:
+        assert change(connection, TEST, {PRODUCED: 1_000.0}) == 0
+        assert connection.ask(ApiKey.PRODUCE, 9, **fields).throttle_time_ms > 0
+        assert change(other, TEST, {PRODUCED: None}) == 0
+        assert other.ask(ApiKey.PRODUCE, 9, **fields).throttle_time_ms == 0
+        connection.send(ApiKey.METADATA, 4, topics=[])
+        assert connection.is_silent(0.2)
+
+
+def test_a_broker_stops_at_once_though_clients_wait(broker_process: BrokerProcess) -> None:
+    broker_process.client.create_topics({"t": 1})
+    with broker_process.connect() as connection:
+        assert change(connection, TEST, {PRODUCED: 1.0}) == 0
+        fields = produce_fields("t", {0: batch(20_000)})
+        assert connection.ask(ApiKey.PRODUCE, 9, **fields).throttle_time_ms > 10_000_000
+        begun = time.monotonic()
+        assert broker_process.terminate() == 0
+        assert time.monotonic() - begun < 4
+        assert connection.is_closed()
+
+
+def test_a_waiting_client_that_disconnects_leaves_nothing(make_broker: MakeBroker) -> None:
+    broker = make_broker(**{"connections.max.idle.ms": "1000"})
+    broker.create_topic("t")
+    with broker.connect() as connection:
+        assert change(connection, TEST, {PRODUCED: 1.0}) == 0
+        fields = produce_fields("t", {0: batch(20_000)})
+        assert connection.ask(ApiKey.PRODUCE, 9, **fields).throttle_time_ms > 0
+    assert eventually(lambda: not broker.service.connections)

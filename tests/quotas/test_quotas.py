@@ -1,0 +1,204 @@
+"""Quotas: which one applies, Kafka's sums, and what may be set (facts 7 of Kafka's quotas)."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.quotas import (
+    MOST_MS,
+    QuotaKey,
+    Quotas,
+    Span,
+    WindowedSum,
+    check_entity,
+    check_quota,
+)
+
+SPAN = Span(11, 1000)
+PRODUCED = QuotaKey.PRODUCER_BYTE_RATE
+NAMES = [None, "alice", "bob"]
+
+
+def use(sizes: dict[float, float], limit: float, now_ms: float) -> int:
+    window = WindowedSum()
+    for at_ms, size in sizes.items():
+        window.add(size, at_ms, SPAN)
+    return window.wait_ms(limit, now_ms, SPAN)
+
+
+# --- 7.1 ---
+
+
+LEVELS = [
+    {"user": "alice", "client-id": "app"},
+    {"user": "alice", "client-id": None},
+    {"user": "alice"},
+    {"user": None, "client-id": "app"},
+    {"user": None, "client-id": None},
+    {"user": None},
+    {"client-id": "app"},
+    {"client-id": None},
+]
+
+
+def test_the_first_level_that_is_set_applies() -> None:
+    quotas = Quotas(SPAN)
+    for number, level in enumerate(LEVELS, 1):
+        quotas.put(frozenset(level.items()), PRODUCED, number)
+    for number, level in enumerate(LEVELS, 1):
+        limit = quotas.limit(PRODUCED, "alice", "app")
+        assert limit is not None
+        assert limit.a_second == number
+        quotas.put(frozenset(level.items()), PRODUCED, None)
+    assert quotas.limit(PRODUCED, "alice", "app") is None
+    assert not quotas.is_set
+
+
+@pytest.mark.parametrize(
+    ("level", "users_share", "clients_share"),
+    [
+        ({"user": None, "client-id": None}, False, False),
+        ({"user": None}, False, True),
+        ({"client-id": None}, True, False),
+    ],
+)
+def test_a_quota_is_shared_by_what_its_level_does_not_name(
+    level: dict[str, str | None], users_share: bool, clients_share: bool
+) -> None:
+    quotas = Quotas(SPAN)
+    quotas.put(frozenset(level.items()), PRODUCED, 100)
+
+    def waits(user: str, client_id: str) -> bool:
+        limit = quotas.limit(PRODUCED, user, client_id)
+        assert limit is not None
+        return quotas.use(limit, 1, 0.0) > 0
+
+    first = quotas.limit(PRODUCED, "alice", "app")
+    assert first is not None
+    assert quotas.use(first, 10_000, 0.0) > 0
+    assert waits("bob", "app") == users_share
+    assert waits("alice", "other") == clients_share
+
+
+# --- 7.2 and 7.3 ---
+
+
+@pytest.mark.parametrize(("size", "limit"), [(20_000, 1_000), (11_001, 1_000), (5e9, 7.0)])
+def test_one_request_of_a_fresh_client_waits_for_its_bytes_less_the_window(
+    size: float, limit: float
+) -> None:
+    assert use({0: size}, limit, 0) == min(round(1000 * (size / limit - 10)), MOST_MS)
+
+
+def test_a_request_within_the_window_does_not_wait() -> None:
+    assert use({0: 10_000}, 1_000, 0) == 0
+
+
+def test_the_window_grows_with_the_time_since_its_oldest_sample() -> None:
+    assert use({0: 12_000}, 1_000, 0) == 2_000
+    assert use({0: 12_000}, 1_000, 10_500) == 1_500
+    assert use({0: 12_000}, 1_000, 11_000) == 0
+
+
+def test_a_sample_is_dropped_once_its_last_event_is_a_window_old() -> None:
+    assert use({0: 1e6, 900: 1}, 1_000, 11_899) > 0
+    assert use({0: 1e6, 900: 1}, 1_000, 11_900) == 0
+
+
+def test_samples_are_summed() -> None:
+    assert use({0: 6_000, 5_000: 6_000}, 1_000, 5_000) == 2_000
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 30_000), st.integers(1, 1 << 40)), min_size=1, max_size=20),
+    st.floats(0.1, 1e9),
+)
+def test_after_its_wait_a_silent_client_is_within_its_quota(
+    uses: list[tuple[float, int]], limit: float
+) -> None:
+    window = WindowedSum()
+    for at_ms, size in sorted(uses):
+        window.add(size, at_ms, SPAN)
+    now_ms = max(at_ms for at_ms, _ in uses)
+    wait = window.wait_ms(limit, now_ms, SPAN)
+    assert 0 <= wait <= MOST_MS
+    assert window.wait_ms(limit, now_ms + max(wait, 11_000), SPAN) == 0
+
+
+# --- 7.5 ---
+
+
+def test_what_is_given_back_does_not_count() -> None:
+    quotas = Quotas(SPAN)
+    quotas.put(frozenset({("user", "alice")}), PRODUCED, 100)
+    limit = quotas.limit(PRODUCED, "alice", "")
+    assert limit is not None
+    assert quotas.use(limit, 1e6, 0.0) > 0
+    quotas.give_back(limit, 1e6, 0.0)
+    assert quotas.use(limit, 1, 1.0) == 0
+    assert quotas.most_at_once(limit) == 1_000
+
+
+# --- 7.9 ---
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [],
+        [("moon", "x")],
+        [("", "x")],
+        [("user", "")],
+        [("user", "a"), ("user", "b")],
+        [("ip", "1.2.3.4"), ("user", "a")],
+        [("client-id", None), ("ip", None)],
+        [("ip", "no.such.host")],
+    ],
+)
+def test_other_entities_are_refused(parts: list[tuple[str, str | None]]) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        check_entity(parts)
+    assert refused.value.code is ErrorCode.invalid_request
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("user", "producer_byte_rate", 0.0),
+        ("user", "producer_byte_rate", -1.0),
+        ("user", "producer_byte_rate", math.nan),
+        ("user", "consumer_byte_rate", math.inf),
+        ("user", "consumer_byte_rate", 10.5),
+        ("user", "consumer_byte_rate", 1e19),
+        ("user", "connection_creation_rate", 5.0),
+        ("ip", "producer_byte_rate", 5.0),
+        ("user", "SCRAM-SHA-256", 5.0),
+        ("user", "", None),
+    ],
+)
+def test_other_quotas_are_refused(kind: str, key: str, value: float | None) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        check_quota(frozenset({(kind, None)}), key, value)
+    assert refused.value.code is ErrorCode.invalid_request
+
+
+# --- bounds ---
+
+
+def test_many_clients_take_no_more_memory_than_some() -> None:
+    quotas = Quotas(SPAN)
+    quotas.put(frozenset({("client-id", None)}), PRODUCED, 100)
+    for number in range(10_000):
+        limit = quotas.limit(PRODUCED, "", f"{number}" * 10_000)
+        assert limit is not None
+        assert len(limit.usage[2]) <= 128
+        quotas.use(limit, 1, 0.0)
+    assert quotas.clients == 4_096
+    for number in range(3_000):
+        limit = quotas.limit(PRODUCED, "", f"later {number}")
+        assert limit is not None
+        quotas.use(limit, 1, 1e6)
+    assert quotas.clients == 3_000

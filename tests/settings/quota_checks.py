@@ -1,0 +1,30 @@
+"""For every broker setting about quotas, the difference it makes."""
+
+from raw_connection import produce_fields
+from setting_checks import of_broker
+from settings_lab import Lab
+
+from horolog.record import LogRecord, build_batch
+from horolog.wire import ApiKey
+
+
+def _whole_seconds_waited(lab: Lab) -> int:
+    with lab.connect() as connection:
+        entry = {
+            "entity": [{"entity_type": "client-id", "entity_name": "test"}],
+            "ops": [{"key": "producer_byte_rate", "value": 1000.0, "remove": False}],
+        }
+        connection.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[entry], validate_only=False)
+        batch = build_batch([LogRecord(0, None, bytes(50_000))])
+        answer = connection.ask(ApiKey.PRODUCE, 9, **produce_fields("none", {0: batch}))
+        return int(answer.throttle_time_ms) // 1000
+
+
+@of_broker("quota.window.num", {"11": 40, "21": 30})
+def wait_for_samples(lab: Lab) -> int:
+    return _whole_seconds_waited(lab)
+
+
+@of_broker("quota.window.size.seconds", {"1": 40, "3": 20})
+def wait_for_longer_samples(lab: Lab) -> int:
+    return _whole_seconds_waited(lab)
