@@ -68,3 +68,10 @@ def test_metrics_that_others_reach_are_opened_by_their_name() -> None:
         _check(**exposed)
     for opened in ("metrics", "*"):
         _check(**exposed, **{"horolog.open.listeners": opened})
+
+
+def test_a_certificate_that_is_required_closes_a_listener() -> None:
+    given = {"listeners": "SSL://0.0.0.0:1", "advertised.listeners": "SSL://h:1"}
+    _check(**given, **{"listener.name.ssl.ssl.client.auth": "required"})
+    with pytest.raises(Misconfigured, match="add a login and rights"):
+        _check(**given, **{"ssl.client.auth": "requested"})

@@ -62,14 +62,6 @@ def test_a_wildcard_alone_is_refused_with_the_line_to_add(host: str) -> None:
 @pytest.mark.parametrize(
     ("static", "complaint"),
     [
-        (
-            {"listeners": "SSL://h:1"},
-            "uses SSL, but this broker supports PLAINTEXT and SASL_PLAINTEXT only",
-        ),
-        (
-            {"listeners": "IN://h:1", "listener.security.protocol.map": "IN:SASL_SSL"},
-            "uses SASL_SSL",
-        ),
         ({"listeners": "IN://h:1"}, "add it to listener.security.protocol.map as IN:PLAINTEXT"),
         ({"listener.security.protocol.map": "IN:TLS"}, "allowed is NAME:PROTOCOL"),
         ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "PLAINTEXT is given twice"),

@@ -87,16 +87,16 @@ def test_a_refusal_names_the_setting_the_value_and_what_is_allowed() -> None:
 
 
 def test_a_password_is_never_repeated() -> None:
-    with pytest.raises(ValueError, match=r"ssl\.key\.password=\[hidden\] is refused") as refusal:
-        broker_settings()["ssl.key.password"].read("geheim")
+    with pytest.raises(ValueError, match=r"secret\.key=\[hidden\] is refused") as refusal:
+        broker_settings()["delegation.token.secret.key"].read("geheim")
     assert "geheim" not in str(refusal.value)
 
 
 def test_a_refused_setting_may_keep_its_default() -> None:
     assert topic_settings()["remote.storage.enable"].read("false") is False
-    assert broker_settings()["ssl.client.auth"].read("none") == "none"
-    with pytest.raises(ValueError, match="there is no TLS"):
-        broker_settings()["ssl.client.auth"].read("required")
+    assert broker_settings()["ssl.allow.dn.changes"].read("false") is False
+    with pytest.raises(ValueError, match="read when the broker starts"):
+        broker_settings()["ssl.allow.dn.changes"].read("true")
 
 
 def test_another_authorizer_than_kafkas_own_is_refused() -> None:

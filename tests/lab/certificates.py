@@ -2,6 +2,7 @@
 
 import datetime
 import ipaddress
+import ssl
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,3 +99,22 @@ def _key(key: ec.EllipticCurvePrivateKey, *, encrypted: bool = False) -> bytes:
         serialization.PrivateFormat.PKCS8,
         _encryption() if encrypted else serialization.NoEncryption(),
     )
+
+
+def client_context(
+    certificates: Certificates, name: str | None = None, *, newest: ssl.TLSVersion | None = None
+) -> ssl.SSLContext:
+    """For sockets of a client; `name` is the certificate that it shows."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(certificates.authority)
+    if name is not None:
+        context.load_cert_chain(certificates.pem(name))
+    if newest is not None:
+        context.maximum_version = newest
+    return context
+
+
+def joined(pem: str) -> str:
+    """As PEM looks after its lines were joined, in an option or a properties file."""
+    return " ".join(pem.split("\n"))

@@ -1,7 +1,9 @@
 """A socket that speaks Kafka's protocol request by request, or several at a time, or wrongly."""
 
 import socket
+import ssl
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any, Self
 
 from patience import PATIENCE_S
@@ -62,9 +64,16 @@ class RawConnection:
 
     client_id = "test"
 
-    def __init__(self, address: str, timeout_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self, address: str, timeout_s: float = PATIENCE_S, tls: ssl.SSLContext | None = None
+    ) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s)
+        if tls is not None:
+            with ExitStack() as unless_done:
+                unless_done.callback(self.socket.close)
+                self.socket = tls.wrap_socket(self.socket)
+                unless_done.pop_all()
         self._next_id = 1
         self._sent: dict[int, tuple[ApiKey, int]] = {}
 

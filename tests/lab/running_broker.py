@@ -8,6 +8,7 @@ import asyncio
 import atexit
 import functools
 import signal
+import ssl
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -78,9 +79,9 @@ class Asked:
         if self._client is not None:
             self._client.close()  # it connects again when it is asked again
 
-    def connect(self) -> RawConnection:
+    def connect(self, tls: ssl.SSLContext | None = None) -> RawConnection:
         """A connection for requests as the protocol has them."""
-        return RawConnection(self.address)
+        return RawConnection(self.address, tls=tls)
 
     def ask(self, key: ApiKey, version: int, /, **fields: Any) -> Any:
         """The answer to one request, on a connection of its own."""

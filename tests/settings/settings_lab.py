@@ -1,6 +1,7 @@
 """A broker to try settings on: its clock stands still until it is turned."""
 
 import logging
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,9 +71,9 @@ class Lab:
         self.hang_up()
         self.broker.restart()
 
-    def connect(self) -> RawConnection:
+    def connect(self, tls: ssl.SSLContext | None = None) -> RawConnection:
         """A connection of its own."""
-        return RawConnection(self.address)
+        return RawConnection(self.address, tls=tls)
 
     def alter(self, resource: str, **changes: str | None) -> None:
         """Change the broker's settings while it runs; names with underscores."""

@@ -16,6 +16,7 @@ import log_dir_checks
 import login_checks
 import pytest
 import quota_checks
+import tls_checks
 import topic_checks
 import transaction_checks
 from examples import some_of
@@ -34,6 +35,7 @@ assert group_checks
 assert log_dir_checks
 assert login_checks
 assert quota_checks
+assert tls_checks
 assert topic_checks
 assert transaction_checks
 

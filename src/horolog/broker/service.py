@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from horolog import __version__
 from horolog.broker import handlers, kernels
+from horolog.broker.audit import AuditLog
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Dispatcher
 from horolog.broker.faults import Faults
@@ -143,6 +144,7 @@ class Service:
             file_slots=broker.slices_to_send,
             most_connections=broker.open_files.connections,
             times=times,
+            audit=AuditLog(logging.getLogger("horolog.broker.logins")).write,
         )
         metrics = None
         try:

@@ -139,7 +139,7 @@ __getattr__, __dir__ = lazy_names(
         "rows_digest": "RowsDigest",
         "security": "AuthenticationFailed NoToken Security",
         "security.sasl": "scram",
-        "security.stores": "identity_of",
+        "horolog.security.stores": "identity_of",
         "security.tls": "Tls",
         "topic_facts": "partition_facts served_partitions",
         "topics": "ConfigEntry Topics",

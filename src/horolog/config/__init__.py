@@ -7,7 +7,7 @@ topic, broker   effective settings as typed values: `TopicConfig`, `BrokerConfig
 describe    settings as DescribeConfigs returns them
 alter       changes while the broker runs
 properties  the format of `server.properties`
-listeners   the broker's endpoints; `logins` of their clients; `exposure` refuses open ones
+listeners   the broker's endpoints; `tls` and `logins` of clients; `exposure` refuses open ones
 releases    releases of Apache Kafka that settings name
 """
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from horolog.config.setting import Setting, Status, UpdateMode
     from horolog.config.settings import Settings, SettingSource
     from horolog.config.tables import broker_settings, secrets_among, topic_settings
+    from horolog.config.tls import ListenerTls
     from horolog.config.topic import LONG_MAX, TopicConfig
     from horolog.config.values import SettingKind
 
@@ -46,6 +47,7 @@ __all__ = [
     "BrokerConfig",
     "DescribedSetting",
     "Endpoint",
+    "ListenerTls",
     "Login",
     "Operation",
     "Setting",
@@ -84,6 +86,7 @@ __getattr__, __dir__ = lazy_names(
         "setting": "Setting Status UpdateMode",
         "settings": "Settings SettingSource",
         "tables": "broker_settings secrets_among topic_settings",
+        "tls": "ListenerTls",
         "topic": "LONG_MAX TopicConfig",
         "values": "SettingKind",
     },

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from horolog.config.setting import Setting, UpdateMode
 from horolog.config.settings import Settings
 from horolog.config.tables import broker_setting, topic_setting
+from horolog.config.tls import PREFIX
 from horolog.config.topic import TopicConfig
 from horolog.config.values import SettingKind
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
@@ -104,6 +105,12 @@ def _changeable(name: str, *, cluster_wide: bool) -> Setting:
         setting = broker_setting(name)
     except ValueError as cause:
         raise RequestRefused(ErrorCode.invalid_config, str(cause)) from None
+    if name.startswith(PREFIX):
+        raise RequestRefused(
+            ErrorCode.invalid_request,
+            "These security configs can be dynamically updated only per-listener using the "
+            f"listener prefix: {name}",
+        )
     if setting.update is UpdateMode.READ_ONLY:
         raise RequestRefused(
             ErrorCode.invalid_request,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from horolog.config.listeners import Endpoint
 from horolog.config.logins import Login
+from horolog.config.tls import ListenerTls
 
 INT_MAX = (1 << 31) - 1
 
@@ -50,7 +51,8 @@ class BrokerConfig:
     replica_fetch_wait_max_ms: int = 500
     replica_socket_timeout_ms: int = 30_000
 
-    # Logins.
+    # TLS and logins.
+    tls: Mapping[str, ListenerTls] = field(default_factory=dict)
     logins: Mapping[str, Login] = field(default_factory=dict)
     connection_failed_authentication_delay_ms: int = 100
     sasl_server_max_receive_size: int = 524_288

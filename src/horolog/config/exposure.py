@@ -39,7 +39,12 @@ def require_closed(config: BrokerConfig) -> None:
 def _exposed(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     """Yield the name of each listener that everyone can use, and what to do about it."""
     for endpoint in config.listeners:
-        asks = endpoint.name in config.logins or config.authorizer_class_name
+        tls = config.tls.get(endpoint.name)
+        asks = (
+            endpoint.name in config.logins
+            or config.authorizer_class_name
+            or (tls is not None and tls.requires_certificate)
+        )
         if not asks and not _is_loopback(endpoint.host):
             what = (
                 f"listeners={endpoint} lets everyone who reaches it read, write and delete "

@@ -105,11 +105,6 @@ def _require_served(endpoint: Endpoint, protocols: Mapping[str, str]) -> None:
             f"listeners={endpoint}: no protocol is given for the name {endpoint.name}; "
             f"add it to listener.security.protocol.map as {endpoint.name}:PLAINTEXT"
         )
-    if protocol.endswith("SSL"):
-        raise ValueError(
-            f"listeners={endpoint} uses {protocol}, but this broker supports PLAINTEXT and "
-            "SASL_PLAINTEXT only: TLS is not implemented yet"
-        )
 
 
 def _require_distinct(endpoints: Sequence[Endpoint]) -> None:

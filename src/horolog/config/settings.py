@@ -30,6 +30,7 @@ from horolog.config.logins import (
 from horolog.config.releases import IGNORED_SINCE, ZSTD_SINCE, record_format_of, release_of
 from horolog.config.setting import Setting
 from horolog.config.tables import broker_setting, broker_settings, topic_setting, topic_settings
+from horolog.config.tls import PREFIX, parse_tls
 from horolog.config.topic import LONG_MAX, TopicConfig
 from horolog.config.values import Value
 from horolog.errors import Misconfigured
@@ -254,6 +255,7 @@ class Settings:
             "max_connections_per_ip_overrides",
             "super_users",
             "logins",
+            "tls",
         }
         values = {
             name: self._broker_value(name.replace("_", "."))
@@ -271,6 +273,13 @@ class Settings:
             endpoint.name: self._login(endpoint.name)
             for endpoint in values["listeners"]
             if protocols.get(endpoint.name, endpoint.name).startswith("SASL_")
+        }
+        given = dict(self._given())
+        names = [name for name in broker_settings() if name.startswith(PREFIX)]
+        values["tls"] = {
+            name: parse_tls(name, names, given, asks_for_login=name in values["logins"])
+            for name in {endpoint.name for endpoint in values["listeners"]}
+            if protocols.get(name, name).endswith("SSL")
         }
         share = values["log_cleaner_dedupe_buffer_size"] // max(1, values["log_cleaner_threads"])
         if share < _LEAST_KEY_MAP_BYTES:

@@ -3,6 +3,7 @@
 Loaded on first use, so that importing `horolog.config` stays cheap.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -59,19 +60,22 @@ def secrets_among(names: Iterable[str]) -> list[str]:
     return [name for name in names if is_secret(name)]
 
 
-_OF_LISTENERS: Final = ("sasl.enabled.mechanisms", "sasl.jaas.config")
-"""Settings that a listener can have of its own."""
+_OF_LOGINS: Final = ("sasl.enabled.mechanisms", "sasl.jaas.config")
+_OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.(?P<key>ssl\..+)")
 
 
 def _of_listener(name: str) -> Setting:
     """Return the setting of one listener. Kafka's table lacks it: its value is never shown."""
-    for key in _OF_LISTENERS:
+    for key in _OF_LOGINS:
         if name.endswith(f".{key}"):
             base = broker_settings()[key]
             return replace(base, name=name, of_plugin=True, status=Status.OBEYED)
+    match = _OF_LISTENER.fullmatch(name)
+    if match and (found := broker_settings().get(match["key"])) is not None:
+        return replace(found, name=name, of_plugin=True, update=UpdateMode.READ_ONLY)
     raise ValueError(
-        f"Unknown broker config name: {name}. A listener can have {' and '.join(_OF_LISTENERS)} of "
-        "its own"
+        f"Unknown broker config name: {name}. A listener can have {', '.join(_OF_LOGINS)} and "
+        "settings that begin with ssl. of its own"
     )
 
 

@@ -10,6 +10,7 @@ outbox        responses (`reply`); what the page cache has is sent from its file
 budget        the memory of all connections together; `stalls` closes who holds it without progress
 turns         which connection is served next; `busy_polling` asks once more before it sleeps,
               `joint_sends` wakes clients together
+tls           handshakes and transports of encrypted connections
 http          a page for a browser or Prometheus, on a port of its own
 
 A request or response counts by the memory it takes: a buffer grows with what has arrived,
@@ -48,6 +49,8 @@ __getattr__, __dir__ = lazy_names(
         "reply": "FileSlots Reply SlicedRecords",
         "request_times": "RequestTimes",
         "stalls": "TICK_SECONDS WINDOW_TICKS",
+        "tls.handshakes": "Handshake Handshakes",
+        "tls.transport": "READ_BYTES TlsTransport WRITE_BYTES",
         "turns": "Turns",
     },
 )

@@ -27,10 +27,13 @@ class Acceptor:
         backlog: int,
         connect: Callable[[], asyncio.BaseProtocol],
         at_once: int = AT_ONCE,
+        hand_over: Callable[[socket.socket], object] | None = None,
     ) -> None:
+        """Accept clients; `hand_over` gets their sockets if something comes before `connect`."""
         self._loop = asyncio.get_running_loop()
         self._socket = sock
         self._connect = connect
+        self._hand_over = hand_over
         self._at_once = at_once
         self._connecting: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
@@ -56,6 +59,9 @@ class Acceptor:
                 return
             self._is_short = False
             client.setblocking(False)
+            if self._hand_over is not None:
+                self._hand_over(client)
+                continue
             task = self._loop.create_task(self._serve(client))
             self._connecting.add(task)
             task.add_done_callback(self._connecting.discard)

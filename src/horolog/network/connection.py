@@ -184,7 +184,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         )
         address = transport.get_extra_info("peername")
         self.peer.host = str(address[0]) if isinstance(address, tuple) else ""
-        self.since = self.last_active = self._loop.time()
+        self.last_active = self._loop.time()
+        self.since = self.since or self.last_active
         self._advance(State.AUTHENTICATING)
         if self._times is not None:
             self._times.connections.add(self)

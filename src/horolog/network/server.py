@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -10,8 +11,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from horolog.config import BrokerConfig, Endpoint
-from horolog.errors import Misconfigured
+from horolog.config import BrokerConfig, Endpoint, ListenerTls
+from horolog.errors import Misconfigured, printable
 from horolog.network.accepting import Acceptor
 from horolog.network.budget import ByteBudget
 from horolog.network.busy_polling import BusyPolling, worth_polling_s
@@ -24,7 +25,10 @@ from horolog.network.peer import ANONYMOUS
 from horolog.network.reply import FileSlots
 from horolog.network.request_times import RequestTimes
 from horolog.network.stalls import StallWatch
+from horolog.network.tls.handshakes import Handshake, Handshakes
+from horolog.network.tls.transport import TlsTransport
 from horolog.network.turns import Turns
+from horolog.security.contexts import server_context
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,7 +48,10 @@ class Server:
         file_slots: FileSlots,
         most_connections: int,
         times: RequestTimes | None = None,
+        audit: Callable[[int, str], object] = _LOG.log,
     ) -> None:
+        """Prepare to serve; `audit` gets a level and a line for each failed handshake."""
+        self._audit = audit
         self._config_now = config_now  # settings change while connections are open
         self._loop = asyncio.get_running_loop()
         self.connections: set[ServerConnection] = set()
@@ -76,7 +83,9 @@ class Server:
             times=times,
         )
         self._per_host: Counter[str] = Counter()
-        self._without_login: dict[ServerConnection, None] = {}  # the oldest first
+        self._without_login: dict[ServerConnection | Handshake, None] = {}  # the oldest first
+        self._handshakes: Handshakes | None = None  # set while a listener speaks TLS
+        self._contexts: dict[str, ssl.SSLContext] = {}  # by listener
         self._most_connections = most_connections
         self._listeners: list[Acceptor] = []
         self._sweeper: asyncio.TimerHandle | None = None
@@ -91,10 +100,13 @@ class Server:
         """Accept connections; return the endpoints with their bound ports.
 
         Raises:
-            Misconfigured: an address cannot be bound.
+            Misconfigured: an address cannot be bound, or a certificate cannot be used.
         """
         bound = []
         config = self._config_now()
+        self._contexts = {name: _context(name, tls) for name, tls in config.tls.items()}
+        if self._contexts:
+            self._handshakes = Handshakes(self._loop, self._on_handshake, self._on_no_handshake)
         for endpoint in config.listeners:
             sockets = bind(endpoint, config)
             port = sockets[0].getsockname()[1]
@@ -102,7 +114,9 @@ class Server:
             for sock in sockets:
                 backlog = config.socket_listen_backlog_size
                 connect = partial(ServerConnection, self.shared, bound[-1])
-                self._listeners.append(Acceptor(sock, backlog, connect))
+                begin = partial(self._begin_handshake, bound[-1])
+                hand_over = begin if endpoint.name in self._contexts else None
+                self._listeners.append(Acceptor(sock, backlog, connect, hand_over=hand_over))
         self._sweep()
         return tuple(bound)
 
@@ -136,6 +150,8 @@ class Server:
     async def _hang_up(self) -> None:
         for connection in list(self.connections):
             connection.close()
+        if self._handshakes is not None:
+            await self._handshakes.close()
         await asyncio.sleep(0)
 
     def _admit(self, connection: ServerConnection) -> bool:
@@ -167,9 +183,41 @@ class Server:
 
     def _principal_of(self, listener: Endpoint, transport: asyncio.BaseTransport) -> str | None:
         """Return the principal of a client; None if its listener asks for a login."""
-        return None if listener.name in self._config_now().logins else ANONYMOUS
+        if listener.name in self._config_now().logins:
+            return None
+        return str(transport.get_extra_info("principal", ANONYMOUS))
 
-    def _await_login(self, connection: ServerConnection) -> None:
+    def _begin_handshake(self, listener: Endpoint, sock: socket.socket) -> None:
+        """Let a thread do the handshake of a client that has connected."""
+        assert self._handshakes is not None
+        try:
+            address = sock.getpeername()
+        except OSError:  # it has disconnected
+            sock.close()
+            return
+        rules = self._config_now().tls[listener.name].rules
+        context = self._contexts[listener.name]
+        handshake = Handshake(listener, address, self._loop.time(), context, rules)
+        self._handshakes.begin(sock, handshake)
+        self._await_login(handshake)
+
+    def _on_handshake(self, handshake: Handshake, sock: ssl.SSLSocket, principal: str) -> None:
+        """Serve a client whose handshake is done."""
+        if handshake.is_cancelled or self._is_closing:
+            sock.close()
+            return
+        self._without_login.pop(handshake, None)
+        connection = ServerConnection(self.shared, handshake.listener)
+        connection.since = handshake.since
+        TlsTransport(self._loop, sock, connection, peername=handshake.address, principal=principal)
+
+    def _on_no_handshake(self, handshake: Handshake, why: str) -> None:
+        if not handshake.is_cancelled:
+            self._without_login.pop(handshake, None)
+            line = f"Failed authentication with /{handshake.host} ({why})"
+            self._audit(logging.INFO, printable(line))
+
+    def _await_login(self, connection: ServerConnection | Handshake) -> None:
         """Note a connection without a login; close the oldest if there are too many."""
         self._without_login[connection] = None
         if len(self._without_login) > self._config_now().horolog_connections_without_login:
@@ -184,12 +232,15 @@ class Server:
         """Close connections that take too long to log in; return when the next one does."""
         timeout = self._config_now().horolog_login_timeout_ms / 1000
         for connection in list(self._without_login):
-            if now < connection.since + timeout:
-                return connection.since + timeout - now
-            _LOG.info("closing the connection of %s: it has not logged in", connection.peer.host)
-            del self._without_login[connection]
-            connection.close()
-        return timeout
+            if now >= connection.since + timeout:
+                host = (
+                    connection.host if isinstance(connection, Handshake) else connection.peer.host
+                )
+                _LOG.info("closing the connection of %s: it has not logged in", host)
+                del self._without_login[connection]
+                connection.close()
+        oldest = min((connection.since for connection in self._without_login), default=now)
+        return oldest + timeout - now
 
     def _forget(self, connection: ServerConnection) -> None:
         """Unregister a closed connection."""
@@ -214,9 +265,16 @@ class Server:
                 connection.close()
         self.shared.mappings.release_idle()
         delay = min(SWEEP_SECONDS, max(idle_ms / 2000, 0.05)) if idle_ms >= 0 else SWEEP_SECONDS
-        if self._config_now().logins:
+        if self._config_now().logins or self._contexts:
             delay = min(delay, max(self._close_late_logins(now), 0.05))
         self._sweeper = self._loop.call_later(delay, self._sweep)
+
+
+def _context(listener: str, tls: ListenerTls) -> ssl.SSLContext:
+    try:
+        return server_context(tls.settings)
+    except Misconfigured as error:
+        raise Misconfigured(f"the listener {listener}: {error}") from None
 
 
 def bind(endpoint: Endpoint, config: BrokerConfig) -> Sequence[socket.socket]:

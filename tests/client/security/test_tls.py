@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from certificates import PASSWORD, Certificates, make_certificates
+from certificates import PASSWORD, Certificates, joined, make_certificates
 from examples import some_of
 from overrides import override
 from scripted_broker import ScriptedBroker
@@ -50,11 +50,6 @@ def trusting(certificates: Certificates, **more: str) -> dict[str, str]:
         "ssl.truststore.location": str(certificates.authority),
         **more,
     }
-
-
-def joined(pem: str) -> str:
-    """As PEM looks after its lines were joined, in an option or a properties file."""
-    return " ".join(pem.split("\n"))
 
 
 def inline(certificates: Certificates) -> dict[str, str]:

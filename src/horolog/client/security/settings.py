@@ -11,6 +11,7 @@ from typing import Final
 
 from horolog.errors import Misconfigured
 from horolog.security.jaas import parse_jaas
+from horolog.security.stores import Hidden, check_stores
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -135,15 +136,6 @@ _SECRET: Final = _names(
 _PREFIXES: Final = ("ssl.", "sasl.")
 
 
-class Hidden(str):
-    """Secret text. Its `repr` does not show it."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "'[hidden]'"
-
-
 @dataclass(frozen=True, slots=True)
 class Security:
     """Security protocol, and the settings that have an effect with it.
@@ -265,26 +257,4 @@ def _check_tls(settings: Mapping[str, str]) -> None:
             f"ssl.endpoint.identification.algorithm={algorithm}: allowed are https, and nothing "
             "to accept certificates of other hosts"
         )
-    for kind, inline in (
-        ("keystore", ("ssl.keystore.key", "ssl.keystore.certificate.chain")),
-        ("truststore", ("ssl.truststore.certificates",)),
-    ):
-        type_name = f"ssl.{kind}.type"
-        store_type = settings.get(type_name, "JKS").upper()
-        if store_type not in {"JKS", "PKCS12", "PEM"}:
-            raise Misconfigured(
-                f"{type_name}={settings[type_name]}: supported are JKS, PKCS12 and PEM"
-            )
-        given = [name for name in inline if settings.get(name)]
-        if given and store_type != "PEM":
-            raise Misconfigured(f"{given[0]} is PEM text: it needs {type_name}=PEM")
-        if given and settings.get(f"ssl.{kind}.location"):
-            raise Misconfigured(f"give {given[0]} or ssl.{kind}.location, not both")
-        if given and len(given) < len(inline):
-            missing = next(name for name in inline if name not in given)
-            raise Misconfigured(f"{given[0]} needs {missing} besides")
-        if store_type == "PEM" and settings.get(f"ssl.{kind}.password"):
-            raise Misconfigured(
-                f"ssl.{kind}.password has no meaning for PEM; the password of a private key is "
-                "ssl.key.password"
-            )
+    check_stores(settings)

@@ -1,17 +1,11 @@
 """TLS of a connection: its context, and explanations of failures."""
 
-import os
 import socket
 import ssl
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from horolog.client.security.settings import Security
-from horolog.client.security.stores import StoredIdentity, identity_of, trusted_of
-from horolog.errors import Misconfigured
-
-_VERSIONS = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_3}
+from horolog.security.contexts import load_identity, load_trusted, versions
+from horolog.security.stores import identity_of
 
 
 class Tls:
@@ -24,24 +18,14 @@ class Tls:
             Misconfigured: a store or a setting cannot be used; names the setting.
         """
         self._context = context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version, context.maximum_version = _versions(security)
+        context.minimum_version, context.maximum_version = versions(security)
         algorithm = dict(security.settings).get("ssl.endpoint.identification.algorithm", "https")
         context.check_hostname = bool(algorithm)
         context.verify_mode = ssl.CERT_REQUIRED
-        # Java trusts each certificate of a trust store by itself, a broker's own included.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        trusted = trusted_of(security)
-        if trusted is None:
-            context.load_default_certs()
-        else:
-            try:
-                context.load_verify_locations(cadata=trusted)
-            except (ssl.SSLError, ValueError):
-                name = "certificates" if security.get("ssl.truststore.certificates") else "location"
-                raise Misconfigured(f"ssl.truststore.{name} holds no certificate in PEM") from None
+        load_trusted(context, security)
         identity = identity_of(security)
         if identity is not None:
-            _load(context, identity)
+            load_identity(context, identity)
 
     def wrap(self, sock: socket.socket, host: str) -> socket.socket:
         """Return the socket after a handshake within its timeout.
@@ -81,57 +65,3 @@ class Tls:
         if "alert" in reason or "unsupported protocol" in reason:
             return f"it refused the handshake ({reason})"
         return None
-
-
-def _versions(security: Security) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
-    text = security.get("ssl.enabled.protocols") or "TLSv1.2,TLSv1.3"
-    names = [part.strip() for part in text.split(",") if part.strip()]
-    protocol = security.get("ssl.protocol") or "TLSv1.3"
-    if protocol.upper() not in {"TLS", *_VERSIONS}:
-        raise Misconfigured(f"ssl.protocol={protocol}: supported are TLSv1.2 and TLSv1.3")
-    highest = _VERSIONS.get(protocol.upper(), ssl.TLSVersion.TLSv1_3)
-    chosen = []
-    for name in names:
-        version = _VERSIONS.get(name.upper())
-        if version is None:
-            raise Misconfigured(
-                f"ssl.enabled.protocols={text}: supported are TLSv1.2 and TLSv1.3, not {name}"
-            )
-        if version <= highest:
-            chosen.append(version)
-    if not chosen:
-        raise Misconfigured(
-            f"ssl.enabled.protocols={text} has none that ssl.protocol={protocol} allows"
-        )
-    return min(chosen), max(chosen)
-
-
-def _load(context: ssl.SSLContext, identity: StoredIdentity) -> None:
-    def password() -> str:
-        if identity.password is None:
-            raise Misconfigured("the private key is encrypted: give ssl.key.password")
-        return identity.password
-
-    try:
-        with _file_of(identity.pem) as path:
-            context.load_cert_chain(path, password=password)
-    except (ssl.SSLError, OSError):
-        raise Misconfigured(
-            "the key store holds no usable private key in PEM with its certificate chain, or "
-            "ssl.key.password is wrong"
-        ) from None
-
-
-@contextmanager
-def _file_of(text: str) -> Iterator[str]:
-    """Yield a path from which OpenSSL can read the text, in memory if the system has such files."""
-    if hasattr(os, "memfd_create"):
-        with os.fdopen(os.memfd_create("key"), "wb") as file:
-            file.write(text.encode())
-            file.flush()
-            yield f"/proc/self/fd/{file.fileno()}"
-        return
-    with tempfile.NamedTemporaryFile("wb") as file:  # pragma: no cover - macOS; mode 0600
-        file.write(text.encode())
-        file.flush()
-        yield file.name

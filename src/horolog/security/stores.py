@@ -7,14 +7,33 @@ since 9: Kafka's default type JKS opens both.
 import base64
 import re
 import textwrap
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
 
-from horolog.client.security.jks import JKS_MAGIC, read_jks, unprotected
-from horolog.client.security.settings import Hidden, Security
 from horolog.errors import Misconfigured
+from horolog.security.jks import JKS_MAGIC, read_jks, unprotected
+
+__all__ = ["Hidden", "StoredIdentity", "check_stores", "identity_of", "trusted_of"]
 
 _PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _JCEKS_MAGIC: Final = b"\xce\xce\xce\xce"
+
+
+class Hidden(str):
+    """Secret text. Its `repr` does not show it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'[hidden]'"
+
+
+class TlsSettings(Protocol):
+    """Settings of TLS under Kafka's names."""
+
+    def get(self, name: str, /) -> str | None:
+        """Return the value of a setting; None if it is missing."""
+        ...
 
 
 class StoredIdentity(NamedTuple):
@@ -27,7 +46,7 @@ class StoredIdentity(NamedTuple):
         return "Identity([hidden])"
 
 
-def trusted_of(security: Security) -> str | None:
+def trusted_of(security: TlsSettings) -> str | None:
     """Return the trusted certificates in PEM; None for those of the system.
 
     Raises:
@@ -38,8 +57,8 @@ def trusted_of(security: Security) -> str | None:
     return _stored(security, "truststore")
 
 
-def identity_of(security: Security) -> StoredIdentity | None:
-    """Return the key and certificates with which this client authenticates; None without any.
+def identity_of(security: TlsSettings) -> StoredIdentity | None:
+    """Return the own key and its certificates; None without any.
 
     Raises:
         Misconfigured: the store cannot be read or contains no private key.
@@ -52,7 +71,38 @@ def identity_of(security: Security) -> StoredIdentity | None:
     return None if pem is None else StoredIdentity(Hidden(pem), security.get("ssl.key.password"))
 
 
-def _stored(security: Security, kind: str) -> str | None:
+def check_stores(settings: Mapping[str, str]) -> None:
+    """Refuse settings of stores that contradict each other.
+
+    Raises:
+        Misconfigured: a type is not supported, or a setting has no meaning for the type.
+    """
+    for kind, inline in (
+        ("keystore", ("ssl.keystore.key", "ssl.keystore.certificate.chain")),
+        ("truststore", ("ssl.truststore.certificates",)),
+    ):
+        type_name = f"ssl.{kind}.type"
+        store_type = settings.get(type_name, "JKS").upper()
+        if store_type not in {"JKS", "PKCS12", "PEM"}:
+            raise Misconfigured(
+                f"{type_name}={settings[type_name]}: supported are JKS, PKCS12 and PEM"
+            )
+        given = [name for name in inline if settings.get(name)]
+        if given and store_type != "PEM":
+            raise Misconfigured(f"{given[0]} is PEM text: it needs {type_name}=PEM")
+        if given and settings.get(f"ssl.{kind}.location"):
+            raise Misconfigured(f"give {given[0]} or ssl.{kind}.location, not both")
+        if given and len(given) < len(inline):
+            missing = next(name for name in inline if name not in given)
+            raise Misconfigured(f"{given[0]} needs {missing} besides")
+        if store_type == "PEM" and settings.get(f"ssl.{kind}.password"):
+            raise Misconfigured(
+                f"ssl.{kind}.password has no meaning for PEM; the password of a private key is "
+                "ssl.key.password"
+            )
+
+
+def _stored(security: TlsSettings, kind: str) -> str | None:
     """Return the PEM text of a store: a key store's first key and chain, or all certificates."""
     location = security.get(f"ssl.{kind}.location")
     if location is None:

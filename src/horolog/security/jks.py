@@ -14,8 +14,7 @@ import hashlib
 import re
 from typing import Final, TypeAlias
 
-from horolog.errors import CorruptBatch, Misconfigured
-from horolog.schemas.fields import Fields, there
+from horolog.errors import Misconfigured
 
 JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
 _DIGEST_BYTES: Final = 20
@@ -43,36 +42,53 @@ def read_jks(data: bytes, what: str, password: str | None) -> JavaKeyStore:
     if password is not None and _sha1(_utf16(password) + b"Mighty Aphrodite" + body) != digest:
         raise Misconfigured(f"{what}: the password is wrong, or the store is damaged")
     try:
-        return _entries(Fields(body, is_flexible=False), what)
-    except CorruptBatch:
+        return _entries(_Fields(body), what)
+    except EOFError:
         raise Misconfigured(f"{what}: the store is cut short or damaged") from None
 
 
-def _entries(fields: Fields, what: str) -> JavaKeyStore:
+class _Fields:
+    """Reads big-endian fields in turn; EOFError where they end early."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def take(self, size: int) -> bytes:
+        end = self._position + size
+        if size < 0 or end > len(self._data):
+            raise EOFError
+        taken, self._position = self._data[self._position : end], end
+        return taken
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big")
+
+
+def _entries(fields: _Fields, what: str) -> JavaKeyStore:
     fields.take(len(JKS_MAGIC))
-    version = fields.i32()
+    version = fields.number(4)
     if version not in {1, 2}:
         raise Misconfigured(f"{what}: version {version} of JKS is not known")
     trusted: list[bytes] = []
     keys: list[tuple[bytes, list[bytes]]] = []
 
     def certificate() -> bytes:
-        if version == 2 and (kind := fields.take(fields.i16())) not in {b"X.509", b"X509"}:
+        if version == 2 and (kind := fields.take(fields.number(2))) not in {b"X.509", b"X509"}:
             raise Misconfigured(f"{what}: a certificate of kind {kind!r} is not supported")
-        return there(fields.data())
+        return fields.take(fields.number(4))
 
-    def entry() -> None:
-        tag = fields.i32()
-        fields.take(fields.i16())  # its alias
-        fields.i64()  # its date
+    for _ in range(fields.number(4)):
+        tag = fields.number(4)
+        fields.take(fields.number(2))  # its alias
+        fields.take(8)  # its date
         if tag == 2:
             trusted.append(certificate())
         elif tag == 1:
-            keys.append((there(fields.data()), there(fields.array(certificate))))
+            key = fields.take(fields.number(4))
+            keys.append((key, [certificate() for _ in range(fields.number(4))]))
         else:
             raise Misconfigured(f"{what}: an entry of unknown kind {tag}")
-
-    there(fields.array(entry))
     return trusted, keys
 
 

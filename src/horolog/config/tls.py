@@ -1,0 +1,58 @@
+"""TLS of listeners: Kafka's settings under `ssl.`, each listener's own before those of all.
+
+ssl.keystore.location=/etc/horolog/broker.pem                      of all listeners
+listener.name.NAME.ssl.keystore.location=/etc/horolog/other.pem    of one, its name in lower case
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from horolog.config.logins import of_listener
+from horolog.errors import Misconfigured
+from horolog.security.names import MappingRule, parse_rules
+
+PREFIX: Final = "ssl."
+_CLIENT_AUTH: Final = "ssl.client.auth"
+_RULES: Final = "ssl.principal.mapping.rules"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ListenerTls:
+    """TLS of a listener. Its `repr` has no password."""
+
+    settings: Mapping[str, str]
+    """Settings that are not empty, under their names without the listener's."""
+    rules: tuple[MappingRule, ...]
+
+    @property
+    def requires_certificate(self) -> bool:
+        """True if every client must show a certificate."""
+        return self.settings.get(_CLIENT_AUTH) == "required"
+
+
+def parse_tls(
+    listener: str, names: Iterable[str], given: Mapping[str, str], *, asks_for_login: bool
+) -> ListenerTls:
+    """Return the TLS of a listener.
+
+    Where clients log in, only the listener's own setting asks for a certificate, as in Kafka.
+
+    Args:
+        names: settings that a listener has.
+        given: all settings of the broker.
+
+    Raises:
+        ValueError: the rules cannot be read.
+    """
+    settings = {}
+    for name in names:
+        value = given.get(of_listener(listener, name))
+        if value is None and not (asks_for_login and name == _CLIENT_AUTH):
+            value = given.get(name)
+        if value:
+            settings[name] = value
+    try:
+        return ListenerTls(settings, parse_rules(settings.get(_RULES, "")))
+    except Misconfigured as error:
+        raise ValueError(f"the listener {listener}: {error}") from None

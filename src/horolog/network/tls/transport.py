@@ -1,0 +1,260 @@
+"""TlsTransport: the event loop's end of an encrypted connection, with asyncio's methods.
+
+In a turn of the event loop it decrypts at most what fits the protocol's buffer, and encrypts at
+most `WRITE_BYTES`. OpenSSL may hold decrypted bytes of which no selector tells, so that they are
+asked for.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, Final
+
+from horolog.buffers import Buffer
+
+__all__ = ["TlsTransport"]
+
+_LOG = logging.getLogger(__name__)
+
+READ_BYTES: Final = 256 * 1024
+WRITE_BYTES: Final = 1 << 20
+
+
+class TlsTransport(asyncio.Transport):
+    """Transport over a non-blocking `SSLSocket` whose handshake is done."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: ssl.SSLSocket,
+        protocol: asyncio.BufferedProtocol,
+        **extra: Any,
+    ) -> None:
+        """Serve a protocol; `extra` is what `get_extra_info` returns, too."""
+        super().__init__({"socket": sock, "sslcontext": sock.context, **extra})
+        self._loop = loop
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._protocol = protocol
+        self._queue: deque[memoryview] = deque()  # not encrypted yet
+        self._queued = 0
+        self._high, self._low = 64 * 1024, 0
+        self._sent = 0  # bytes since the event loop called
+        self._is_closing = self._is_lost = False
+        self._is_paused = False  # reading is
+        self._is_full = False  # the protocol was told to pause writing
+        self._has_ended = False  # the client has, and the protocol does not know
+        self._read_wants_write = self._write_wants_read = False
+        self._is_reader = self._is_writer = False  # what the event loop watches
+        with suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        protocol.connection_made(self)
+        self._watch()
+        self._read_pending()
+
+    # --- asyncio's methods ------------------------------------------------------------
+
+    def is_closing(self) -> bool:
+        """Return True if it is closed, or closes once all is sent."""
+        return self._is_closing
+
+    def close(self) -> None:
+        """Read nothing more, and close once all is sent."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._watch()
+        if not self._queue:
+            self._loop.call_soon(self._end)
+
+    def abort(self) -> None:
+        """Close now; what is not sent is dropped."""
+        self._fail(None)
+
+    def pause_reading(self) -> None:
+        """Call the protocol with no bytes until reading is resumed."""
+        self._is_paused = True
+        self._watch()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        self._is_paused = False
+        self._watch()
+        self._read_pending()
+
+    def is_reading(self) -> bool:
+        """Return True if bytes are received."""
+        return not self._is_paused and not self._is_closing
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set at how many bytes the protocol stops writing, and may continue."""
+        self._high = 64 * 1024 if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes wait to be encrypted and sent."""
+        return self._queued
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        """Send buffers as one, so that small ones share a record."""
+        self.write(b"".join(list_of_data))
+
+    def write(self, data: Buffer) -> None:
+        """Send a buffer, which must not change any more."""
+        if self._is_lost or not data:
+            return
+        rest = memoryview(data)
+        if not self._queue:
+            rest = self._send(rest)
+        if not rest or self._is_lost:
+            return
+        self._queue.append(rest)
+        self._queued += len(rest)
+        self._watch()
+        if self._queued > self._high and not self._is_full:
+            self._is_full = True
+            self._protocol.pause_writing()
+
+    # --- sending ----------------------------------------------------------------------
+
+    def _send(self, data: memoryview) -> memoryview:
+        """Encrypt and send; return the rest. It must begin the next call: OpenSSL has begun it."""
+        try:
+            while data and self._sent < WRITE_BYTES:
+                sent = self._sock.send(data)  # a record of 16 KiB at most
+                self._sent += sent
+                data = data[sent:]
+        except ssl.SSLWantWriteError:
+            pass
+        except ssl.SSLWantReadError:
+            self._write_wants_read = True
+        except OSError as error:
+            self._fail(error)
+        return data
+
+    def _flush(self) -> None:
+        while self._queue:
+            head = self._queue[0]
+            rest = self._send(head)
+            if self._is_lost:
+                return
+            self._queued -= len(head) - len(rest)
+            if rest:
+                self._queue[0] = rest
+                break
+            self._queue.popleft()
+        if self._is_full and self._queued <= self._low:
+            self._is_full = False
+            self._protocol.resume_writing()
+        if self._is_closing and not self._queue:
+            self._end()
+
+    def _on_writable(self) -> None:
+        self._sent = 0
+        if self._read_wants_write:
+            self._read_wants_write = False
+            self._read()
+        if not self._is_lost:
+            self._flush()
+        self._watch()
+
+    # --- receiving --------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        if self._write_wants_read:
+            self._write_wants_read = False
+            self._flush()
+        self._read()
+        self._watch()
+
+    def _read(self) -> None:
+        """Decrypt what has arrived into the protocol's buffer, once."""
+        if self._is_paused or self._is_closing:
+            return
+        if self._has_ended:
+            self._protocol.eof_received()
+            self.close()
+            return
+        failure: OSError | None = None
+        buffer = memoryview(self._protocol.get_buffer(-1))[:READ_BYTES]
+        size = 0
+        try:
+            while size < len(buffer):
+                count = self._sock.recv_into(buffer[size:])  # a record at most
+                if not count:
+                    self._has_ended = True
+                    break
+                size += count
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLWantWriteError:
+            self._read_wants_write = True
+        except OSError as error:
+            failure = error
+        if size:
+            try:
+                self._protocol.buffer_updated(size)
+            except Exception:  # noqa: BLE001 - a bug ends this connection, not the broker
+                _LOG.exception("closing a connection: a bug")
+                self.abort()
+        if failure is not None:
+            self._fail(failure)
+        else:
+            self._read_pending()
+
+    def _read_pending(self) -> None:
+        """Read in a later turn what OpenSSL holds: no selector tells of it."""
+        if not self.is_reading():
+            return
+        if self._has_ended or self._sock.pending():
+            self._loop.call_soon(self._read)
+
+    # --- the end ----------------------------------------------------------------------
+
+    def _fail(self, error: Exception | None) -> None:
+        """Close without sending what waits."""
+        if self._is_lost:
+            return
+        self._is_closing = self._is_lost = True
+        self._queue.clear()
+        self._queued = 0
+        self._watch()
+        self._loop.call_soon(self._lose, error)
+
+    def _end(self) -> None:
+        """Close, because all is sent."""
+        if self._is_lost:
+            return
+        with suppress(OSError, ValueError):  # which wants the client's answer, and does not get it
+            self._sock.unwrap()
+        self._fail(None)
+
+    def _lose(self, error: Exception | None) -> None:
+        try:
+            self._protocol.connection_lost(error)
+        finally:
+            self._sock.close()
+
+    def _watch(self) -> None:
+        """Watch the socket for what is waited for."""
+        loop, fd = self._loop, self._fd
+        reads = not self._is_lost and (self.is_reading() or self._write_wants_read)
+        writes = not self._is_lost and (
+            self._read_wants_write or (bool(self._queue) and not self._write_wants_read)
+        )
+        if reads is not self._is_reader:
+            self._is_reader = reads
+            if reads:
+                loop.add_reader(fd, self._on_readable)
+            else:
+                loop.remove_reader(fd)
+        if writes is not self._is_writer:
+            self._is_writer = writes
+            if writes:
+                loop.add_writer(fd, self._on_writable)
+            else:
+                loop.remove_writer(fd)

@@ -1,0 +1,188 @@
+"""Names of certificates, and principals made of them (`ssl.principal.mapping.rules`).
+
+A name is written exactly as Java writes it (`X500Principal.getName()`, RFC 2253), because rights
+and super users name it so:
+
+    CN=alice,OU=b + CN=a,C=DE       the most special part first
+
+Rules are Kafka's: `RULE:pattern/replacement/[LU]` and `DEFAULT`, separated by commas. The first
+whose pattern is the whole name makes the principal.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from horolog.errors import Misconfigured
+
+__all__ = ["MappingRule", "map_name", "parse_rules", "subject_name"]
+
+_KEYWORDS: Final = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.25": "DC",
+    "0.9.2342.19200300.100.1.1": "UID",
+}
+_SEQUENCE, _SET, _OID, _VERSION = 0x30, 0x31, 0x06, 0xA0
+# Printable, T61, IA5, General, BMP and UTF8 strings: Java reads all of them as UTF-8.
+_STRINGS: Final = frozenset({0x13, 0x14, 0x16, 0x1B, 0x1E, 0x0C})
+_ESCAPED: Final = re.compile(r'[,=+<>#;"\\]')
+
+
+def subject_name(certificate: bytes) -> str:
+    """Return the subject of a certificate in DER.
+
+    Raises:
+        ValueError: it is no certificate.
+    """
+    ((_, body, _),) = _elements(certificate)
+    (_, signed, _), *_ = _elements(body)
+    fields = [field for field in _elements(signed) if field[0] != _VERSION]
+    if len(fields) < 5:
+        raise ValueError("no subject")
+    parts = [_relative(part) for _, part, _ in _elements(fields[4][1])]
+    return ",".join(reversed(parts))
+
+
+def _relative(part: bytes) -> str:
+    return "+".join(_attribute(attribute) for _, attribute, _ in _elements(part))
+
+
+def _attribute(attribute: bytes) -> str:
+    (kind, oid, _), (tag, value, whole) = _elements(attribute)
+    if kind != _OID:
+        raise ValueError("no attribute")
+    dotted = _dotted(oid)
+    keyword = _KEYWORDS.get(dotted)
+    if keyword is None or tag not in _STRINGS:
+        return f"{keyword or dotted}=#{whole.hex()}"
+    text = _ESCAPED.sub(r"\\\g<0>", value.decode("utf-8", "replace")).replace("\0", "\\00")
+    inner = text.strip(" \r")
+    lead = len(text) - len(text.lstrip(" \r"))
+    around = text[:lead], text[lead + len(inner) :]
+    before, after = ("".join(f"\\{space}" for space in spaces) for spaces in around)
+    return f"{keyword}={before}{inner}{after}"
+
+
+def _dotted(oid: bytes) -> str:
+    numbers, number = [], 0
+    for byte in oid:
+        number = number << 7 | byte & 0x7F
+        if byte < 0x80:
+            numbers.append(number)
+            number = 0
+    if not numbers:
+        raise ValueError("no object identifier")
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
+
+
+def _elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield tag, content and the whole of each element of DER."""
+    position = 0
+    while position < len(data):
+        begin = position
+        header = data[position : position + 2]
+        if len(header) < 2:
+            raise ValueError("cut short")
+        tag, size = header
+        position += 2
+        if size >= 0x80:
+            count = size & 0x7F
+            if not 1 <= count <= 4 or position + count > len(data):
+                raise ValueError("no length")
+            size = int.from_bytes(data[position : position + count], "big")
+            position += count
+        end = position + size
+        if end > len(data):
+            raise ValueError("cut short")
+        yield tag, data[position:end], data[begin:end]
+        position = end
+
+
+class MappingRule(NamedTuple):
+    """Rule that makes a principal's name of a certificate's; None as pattern leaves it as it is."""
+
+    pattern: "re.Pattern[str] | None" = None
+    replacement: str = ""
+    case: str = ""
+    """L for lower case, U for upper case."""
+
+    def replaced(self, name: str) -> str:
+        """Return a name with all that fits the pattern replaced."""
+        assert self.pattern is not None
+        made = self.pattern.sub(lambda match: _expanded(match, self.replacement), name)
+        return made.lower() if self.case == "L" else made.upper() if self.case == "U" else made
+
+
+_SETTING: Final = "ssl.principal.mapping.rules"
+_RULE: Final = re.compile(
+    r"\s*(?:(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/"
+    r"(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?))\s*(?:,|$)"
+)
+_REPLACED: Final = re.compile(r"\\(?P<literal>.)|\$(?P<number>\d+)|\$\{(?P<name>\w+)\}", re.DOTALL)
+_GROUP: Final = re.compile(r"((?:[^\\]|\\.)*?)\(\?<(?=[A-Za-z])", re.DOTALL)
+
+
+def parse_rules(text: str) -> tuple[MappingRule, ...]:
+    """Read the rules of `ssl.principal.mapping.rules`.
+
+    Raises:
+        Misconfigured: one is malformed, or its pattern is not one that is supported.
+    """
+    rules, position = [], 0
+    while position < len(text):
+        match = _RULE.match(text, position)
+        if match is None:
+            raise Misconfigured(
+                f"{_SETTING} cannot be read at {text[position:]!r}: rules are DEFAULT and "
+                "RULE:pattern/replacement/ with L or U behind, separated by commas"
+            )
+        position = match.end()
+        if match["default"]:
+            rules.append(MappingRule())
+        else:
+            rules.append(MappingRule(_java(match["pattern"]), match["replacement"], match["case"]))
+    return tuple(rules) or (MappingRule(),)
+
+
+def _java(pattern: str) -> "re.Pattern[str]":
+    """Compile a pattern in Java's grammar."""
+    try:
+        if "&&" in pattern:
+            raise re.error("&& within brackets is not supported")
+        return re.compile(_GROUP.sub(r"\1(?P<", pattern), re.ASCII)
+    except re.error as error:
+        raise Misconfigured(f"{_SETTING}: the pattern {pattern!r} is refused: {error}") from None
+
+
+def map_name(rules: tuple[MappingRule, ...], name: str) -> str | None:
+    """Return what the rules make of a name; None if none of them fits."""
+    for rule in rules:
+        if rule.pattern is None:
+            return name
+        if rule.pattern.fullmatch(name):
+            return rule.replaced(name)
+    return None
+
+
+def _expanded(match: "re.Match[str]", replacement: str) -> str:
+    """Return the replacement with the groups of a match; a group that is none stays as it is."""
+
+    def part(found: "re.Match[str]") -> str:
+        if (literal := found["literal"]) is not None:
+            return literal
+        if (name := found["name"]) is not None:
+            return (match[name] or "") if name in match.re.groupindex else found[0]
+        digits = found["number"]
+        for end in range(len(digits), 0, -1):  # $12 is $1 and a 2 where there are fewer groups
+            if int(digits[:end]) <= match.re.groups:
+                return (match[int(digits[:end])] or "") + digits[end:]
+        return found[0]
+
+    return _REPLACED.sub(part, replacement)

@@ -1,0 +1,156 @@
+"""Names of certificates as Java writes them, and principals that rules make of them."""
+
+import datetime
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horolog.errors import Misconfigured
+from horolog.security import map_name, parse_rules, subject_name
+
+KEY = ec.generate_private_key(ec.SECP256R1())
+OIDS = {
+    "C": NameOID.COUNTRY_NAME,
+    "CN": NameOID.COMMON_NAME,
+    "DC": NameOID.DOMAIN_COMPONENT,
+    "E": NameOID.EMAIL_ADDRESS,
+    "L": NameOID.LOCALITY_NAME,
+    "O": NameOID.ORGANIZATION_NAME,
+    "OU": NameOID.ORGANIZATIONAL_UNIT_NAME,
+    "ST": NameOID.STATE_OR_PROVINCE_NAME,
+    "STREET": NameOID.STREET_ADDRESS,
+    "UID": NameOID.USER_ID,
+    "serialNumber": NameOID.SERIAL_NUMBER,
+    "title": NameOID.TITLE,
+}
+
+
+def certificate(*parts: list[tuple[str, str]]) -> bytes:
+    """A certificate with a subject, from general to special."""
+    subject = x509.Name(
+        [
+            x509.RelativeDistinguishedName([x509.NameAttribute(OIDS[k], text) for k, text in part])
+            for part in parts
+        ]
+    )
+    now = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(KEY.public_key())
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .sign(KEY, hashes.SHA256())
+        .public_bytes(serialization.Encoding.DER)
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "name"),
+    [
+        (
+            [[("O", 'Sons, "Co" + <x>; y=z\\w')], [("CN", "#lead")]],
+            'CN=\\#lead,O=Sons\\, \\"Co\\" \\+ \\<x\\>\\; y\\=z\\\\w',
+        ),
+        (
+            [[("C", "DE")], [("OU", "b"), ("CN", "a")], [("L", " two  spaces ")]],
+            "L=\\ two  spaces\\ ,CN=a+OU=b,C=DE",
+        ),
+        (
+            [[("O", "Big")], [("CN", "mail")], [("E", "m@x.org")]],
+            "1.2.840.113549.1.9.1=#16076d40782e6f7267,CN=mail,O=Big",
+        ),
+        (
+            [
+                [("ST", "Hesse")],
+                [("STREET", "Road 1")],
+                [("serialNumber", "42")],
+                [("title", "Dr")],
+                [("CN", "Zoë")],
+            ],
+            "CN=Zoë,2.5.4.12=#0c024472,2.5.4.5=#13023432,STREET=Road 1,ST=Hesse",
+        ),
+        ([[("CN", " a b ")]], "CN=\\ a b\\ "),
+        ([[("CN", "a#b")]], "CN=a\\#b"),
+        ([[("CN", "a=b")]], "CN=a\\=b"),
+        ([[("CN", "a\tb")]], "CN=a\tb"),
+        ([[("OU", " ")]], "OU=\\ "),
+        ([[("DC", "org")], [("DC", "ex")]], "DC=ex,DC=org"),
+        ([[("CN", "日本")]], "CN=日本"),
+        ([[("UID", "u")]], "UID=u"),
+        ([], ""),
+    ],
+)
+def test_names_are_written_as_java_writes_them(
+    parts: list[list[tuple[str, str]]], name: str
+) -> None:
+    assert subject_name(certificate(*parts)) == name
+
+
+WHOLE = certificate([("CN", "a")])
+
+
+@given(st.binary(max_size=200), st.integers(0, len(WHOLE)))
+def test_damaged_certificates_raise_one_error(noise: bytes, at: int) -> None:
+    for damaged in (noise, WHOLE[:at], WHOLE[:at] + noise, WHOLE[:at] + noise + WHOLE[at:]):
+        try:
+            subject_name(damaged)
+        except ValueError:
+            continue
+
+
+DUKE = "CN=Duke,OU=ServiceUsers,O=Org,C=US"
+
+
+@pytest.mark.parametrize(
+    ("rules", "name", "made"),
+    [
+        ("", DUKE, DUKE),
+        ("DEFAULT", DUKE, DUKE),
+        ("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/", DUKE, "Duke"),
+        ("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/L", DUKE, "duke"),
+        ("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/U", DUKE, "DUKE"),
+        ("RULE:^CN=(.*?),OU=Other.*$/$1/", DUKE, None),
+        ("RULE:^CN=(.*?),OU=Other.*$/$1/, DEFAULT", DUKE, DUKE),
+        ("RULE:^cn=(.*?),.*$/$1/,RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1@x/L", DUKE, "duke@x"),
+        (
+            r"RULE:^CN=(\w+),OU=Users,O=([^,]*),.*$/$2-$1@users-$4/U",
+            "CN=duke,OU=Users,O=sun,C=US",
+            "SUN-DUKE@USERS-$4",
+        ),
+        ("RULE:CN=(.*),.*,O=.*,C=.*/$12/", DUKE, "Duke2"),
+        (r"RULE:CN=(?<who>\w+),.*/${who}/", DUKE, "Duke"),
+        (r"RULE:CN=a\/b/x\/y\$1/", "CN=a/b", "x/y$1"),
+        ("RULE:CN=Duk/x/,DEFAULT", DUKE, DUKE),  # the whole name has to fit
+    ],
+)
+def test_the_first_rule_that_fits_makes_the_principal(
+    rules: str, name: str, made: str | None
+) -> None:
+    assert map_name(parse_rules(rules), name) == made
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "DEFAULTS",
+        "RULE:",
+        "RULE:a/b",
+        "RULE:a/b/X",
+        "RULE:a/b/LU",
+        "RULE:a/b/L RULE:c/d/",
+        "RULE:(a/b/",
+        "RULE:[a&&b]/c/",
+        r"RULE:\p{Alpha}/c/",
+    ],
+)
+def test_rules_that_cannot_be_read_are_refused(rules: str) -> None:
+    with pytest.raises(Misconfigured, match=r"ssl\.principal\.mapping\.rules"):
+        parse_rules(rules)
