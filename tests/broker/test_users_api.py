@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import rights_matrix as matrix
+from faulty_calls import full_disk
 from raw_connection import RawConnection
 from running_broker import BrokerProcess, MakeBroker, RunningBroker
 
 from horolog.client import AuthenticationFailed, Client
+from horolog.errors import ErrorCode
 from horolog.security import ScramLogin, ScramMechanism, salted
 from horolog.wire import ApiKey
 
@@ -226,6 +228,37 @@ def test_scram_that_is_enabled_later_tells_as_little_of_who_is_there(
         connection.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256")
         told = connection.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=first).auth_bytes
     assert told.split(b",")[1] != known.split(b",")[1]
+
+
+def test_a_change_that_a_full_disk_refuses_is_none(
+    broker: RunningBroker, connection: RawConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In memory, too: what a client is told, and who logs in, is as after a restart."""
+    alter(connection, upsertions=[upsertion("alice", "secret")])
+    entry = {
+        "resource_type": 2,
+        "resource_name": "t",
+        "resource_pattern_type": 3,
+        "principal": "User:alice",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
+    with monkeypatch.context() as patched:
+        full_disk(patched)
+        refused = ErrorCode.kafka_storage_error
+        assert alter(connection, upsertions=[upsertion("bob", "secret")]) == {"bob": refused}
+        gone = [{"name": "alice", "mechanism": SHA_512}]
+        assert alter(connection, deletions=gone) == {"alice": refused}
+        made = connection.ask(ApiKey.CREATE_ACLS, 3, creations=[entry])
+        assert made.results[0].error_code == refused
+    for crash in (None, True):
+        if crash:
+            connection.socket.close()
+            broker.restart(crash=True)
+        assert may_log_in(broker, "alice", "secret", "SCRAM-SHA-512")
+        assert not may_log_in(broker, "bob", "secret", "SCRAM-SHA-512")
+    assert len(broker.broker.access.rights or ()) == 0
 
 
 def test_users_keep_a_broker_that_asks_for_no_login_from_starting(
