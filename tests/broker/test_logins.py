@@ -200,6 +200,65 @@ def test_a_client_that_does_not_log_in_is_closed(make_broker: MakeBroker) -> Non
         assert connection.is_closed()
 
 
+def test_a_client_that_logs_in_byte_by_byte_is_closed(make_broker: MakeBroker) -> None:
+    broker = make_broker(**matrix.OURS, horolog_login_timeout_ms="100")
+    with broker.connect() as connection:
+        connection.ask(HANDSHAKE, 1, mechanism="PLAIN")
+        connection.socket.sendall((500_000).to_bytes(4, "big"))
+
+        def trickle() -> None:
+            for _ in range(500_000):
+                connection.socket.sendall(b"x")
+                connection.is_silent(0.01)
+
+        with pytest.raises(ConnectionError):
+            trickle()
+
+
+def test_nothing_behind_a_failed_login_counts(broker: RunningBroker) -> None:
+    """Neither the right password, nor what the client would do with it."""
+    topics = [{"name": "t", "num_partitions": 1, "replication_factor": 1}]
+    with broker.connect() as connection:
+        requests = (
+            connection.packed(HANDSHAKE, 1, {"mechanism": "PLAIN"}),
+            connection.packed(AUTHENTICATE, 2, {"auth_bytes": GOOD[:-1]}),
+            connection.packed(AUTHENTICATE, 2, {"auth_bytes": GOOD}),
+            connection.packed(ApiKey.CREATE_TOPICS, 7, {"topics": topics}),
+        )
+        connection.socket.sendall(b"".join(requests))
+        assert connection.receive()[1].error_code == 0
+        assert connection.receive()[1].error_code == 58
+        assert connection.is_closed()
+    assert broker.broker.topics.find("t") is None
+
+
+def test_what_comes_in_one_packet_with_the_login_is_answered(connection: RawConnection) -> None:
+    """Also what is larger than a message of a login may be."""
+    topics = [{"name": f"{number}-{'x' * 200}"} for number in range(3_000)]
+    requests = (
+        connection.packed(HANDSHAKE, 1, {"mechanism": "PLAIN"}),
+        connection.packed(AUTHENTICATE, 2, {"auth_bytes": GOOD}),
+        connection.packed(
+            ApiKey.METADATA, 9, {"topics": topics, "allow_auto_topic_creation": False}
+        ),
+    )
+    connection.socket.sendall(b"".join(requests))
+    answers = [connection.receive()[1] for _ in requests]
+    assert len(answers[-1].topics) == len(topics)
+
+
+def test_a_broker_stops_beside_logins_that_are_not_done(make_broker: MakeBroker) -> None:
+    broker = make_broker(**matrix.OURS, horolog_login_timeout_ms="600000")
+    with broker.connect() as silent, broker.connect() as half, broker.connect() as failed:
+        half.ask(HANDSHAKE, 1, mechanism="PLAIN")
+        half.socket.sendall(b"\0\0\1")
+        failed.ask(HANDSHAKE, 1, mechanism="PLAIN")
+        failed.send(AUTHENTICATE, 2, auth_bytes=GOOD[:-1])
+        broker.stop()
+        assert silent.is_closed()
+        assert half.is_closed()
+
+
 def test_our_client_logs_in(broker: RunningBroker) -> None:
     module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     security = {
