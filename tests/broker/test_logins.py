@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import rights_matrix as matrix
+from overrides import override
 from raw_connection import RawConnection, encoded
 from running_broker import MakeBroker, RunningBroker
 
@@ -154,6 +155,129 @@ def test_a_login_after_the_login_is_refused(connection: RawConnection) -> None:
     assert connection.ask(HANDSHAKE, 1, mechanism="PLAIN").error_code == 34
     assert connection.ask(AUTHENTICATE, 2, auth_bytes=GOOD).error_code == 34
     assert connection.ask(ApiKey.METADATA, 9, topics=[]).cluster_id
+
+
+LIFETIME = "connections.max.reauth.ms"
+
+
+def session(connection: RawConnection, message: bytes = GOOD, version: int = 2) -> int:
+    """Log in, and return how long that lasts, in milliseconds."""
+    connection.ask(HANDSHAKE, 1, mechanism="PLAIN")
+    answer = connection.ask(AUTHENTICATE, version, auth_bytes=message)
+    assert answer.error_code == 0
+    return int(answer.session_lifetime_ms)
+
+
+@pytest.fixture
+def at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients log in again before a second has passed."""
+    override(monkeypatch, "horolog.broker", LOGINS_EVERY_S=0.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({LIFETIME: "90000"}, 90_000),
+        ({LIFETIME: "1", "listener.name.users.connections.max.reauth.ms": "5000"}, 5_000),
+        ({LIFETIME: "1", "listener.name.users.plain.connections.max.reauth.ms": "6000"}, 6_000),
+        ({LIFETIME: "1", "listener.name.users.plain.connections.max.reauth.ms": "0"}, 0),
+        ({"listener.name.users.scram-sha-512.connections.max.reauth.ms": "7"}, 0),
+        ({LIFETIME: "-1"}, 0),
+        ({LIFETIME: str(2**63 - 1)}, 2**63 - 1),
+    ],
+)
+def test_a_client_is_told_how_long_its_login_lasts(
+    make_broker: MakeBroker, given: dict[str, str], told: int
+) -> None:
+    with make_broker(**matrix.OURS, **given).connect() as connection:
+        assert session(connection) == told
+        assert connection.ask(ApiKey.METADATA, 9, topics=[]).cluster_id
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_request_after_the_end_of_a_login_closes_the_connection(
+    make_broker: MakeBroker, version: int
+) -> None:
+    with make_broker(**matrix.OURS, **{LIFETIME: "1"}).connect() as connection:
+        assert authenticate(connection, GOOD, version) == (0, None)
+        assert connection.is_silent(0.05)
+        connection.send(ApiKey.METADATA, 9, topics=[])
+        assert connection.is_closed()
+
+
+@pytest.mark.usefixtures("at_any_time")
+@pytest.mark.parametrize("lifetime_ms", [1, 600_000])
+def test_a_new_login_continues_the_connection(make_broker: MakeBroker, lifetime_ms: int) -> None:
+    broker = make_broker(**matrix.OURS, **{LIFETIME: str(lifetime_ms)})
+    with broker.connect() as connection:
+        assert session(connection) == lifetime_ms
+        assert connection.is_silent(0.02)
+        assert session(connection) == lifetime_ms
+        if lifetime_ms > 1:
+            assert connection.ask(ApiKey.METADATA, 9, topics=[]).cluster_id
+
+
+def test_a_new_login_is_possible_once_a_second(make_broker: MakeBroker) -> None:
+    with make_broker(**matrix.OURS, **{LIFETIME: "600000"}).connect() as connection:
+        session(connection)
+        assert connection.ask(HANDSHAKE, 1, mechanism="PLAIN").error_code == 34
+        assert connection.ask(ApiKey.METADATA, 9, topics=[]).cluster_id
+
+
+@pytest.mark.usefixtures("at_any_time")
+def test_a_new_login_may_not_be_another_users(make_broker: MakeBroker) -> None:
+    broker = make_broker(**matrix.OURS, **QUICK, **{LIFETIME: "600000"})
+    other = matrix.user(0)
+    with broker.connect() as connection:
+        session(connection)
+        code, said = authenticate(connection, f"\0{other}\0{matrix.PASSWORD(other)}".encode())
+        assert code == 58
+        assert said == (
+            "Cannot change principals during re-authentication from "
+            f"User.{matrix.ADMIN}: User.{other}"
+        )
+        assert connection.is_closed()
+
+
+@pytest.mark.usefixtures("at_any_time")
+def test_a_new_login_by_another_mechanism_closes_the_connection(make_broker: MakeBroker) -> None:
+    both = {"listener.name.users.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512"}
+    broker = make_broker(**{**matrix.OURS, **QUICK, **both, LIFETIME: "600000"})
+    with broker.connect() as connection:
+        session(connection)
+        connection.send(HANDSHAKE, 1, mechanism="SCRAM-SHA-512")
+        assert connection.is_closed()
+
+
+@pytest.mark.usefixtures("at_any_time")
+def test_nothing_else_is_answered_within_a_new_login(make_broker: MakeBroker) -> None:
+    broker = make_broker(**matrix.OURS, **QUICK, **{LIFETIME: "600000"})
+    with broker.connect() as connection:
+        session(connection)
+        connection.ask(HANDSHAKE, 1, mechanism="PLAIN")
+        assert connection.ask(VERSIONS, 3).error_code == 34
+        assert connection.is_closed()
+
+
+@pytest.mark.usefixtures("at_any_time")
+@pytest.mark.parametrize("handshake", [0, 1])
+def test_a_new_login_is_as_small_as_the_first(make_broker: MakeBroker, handshake: int) -> None:
+    broker = make_broker(**matrix.OURS, **QUICK, **{LIFETIME: "600000"})
+    with broker.connect() as connection:
+        session(connection)
+        connection.ask(HANDSHAKE, handshake, mechanism="PLAIN")
+        connection.socket.sendall((600_000).to_bytes(4, "big") + bytes(600_000))
+        assert connection.is_closed()
+
+
+def test_what_follows_a_wrong_login_is_not_answered(make_broker: MakeBroker) -> None:
+    with make_broker(**matrix.OURS).connect() as connection:
+        connection.ask(HANDSHAKE, 1, mechanism="PLAIN")
+        connection.send(AUTHENTICATE, 2, auth_bytes=GOOD + b"wrong")
+        connection.send(AUTHENTICATE, 2, auth_bytes=GOOD)
+        connection.send(ApiKey.METADATA, 9, topics=[])
+        connection.receive()
+        assert connection.is_closed()
 
 
 def test_a_listener_without_logins_refuses_them(make_broker: MakeBroker) -> None:

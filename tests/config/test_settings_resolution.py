@@ -211,7 +211,7 @@ def test_a_limit_for_what_is_no_address_is_refused(text: str) -> None:
         ({"zookeeper.connect": "localhost:2181"}, "there is no ZooKeeper"),
         ({"sasl.jaas.config": "x"}, "belongs to a mechanism of a listener"),
         ({"super.users": "root"}, "root is no principal; write User:root"),
-        ({"connections.max.reauth.ms": "1"}, "of SASL, PLAIN and SCRAM are served"),
+        ({"sasl.kerberos.service.name": "kafka"}, "of SASL, PLAIN and SCRAM are served"),
     ],
 )
 def test_a_broker_does_not_start_with_what_it_cannot_obey(
@@ -225,7 +225,7 @@ def test_all_that_a_broker_cannot_start_with_is_named_at_once() -> None:
     static = {
         "num.partitions": "0",
         "confluent.telemetry.enabled": "true",
-        "connections.max.reauth.ms": "1",
+        "sasl.kerberos.service.name": "kafka",
         "segment.ms": "5",
         "listener.name.out.max.connections": "5",
     }

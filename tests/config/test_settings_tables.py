@@ -126,6 +126,7 @@ def test_every_field_of_the_typed_settings_is_an_obeyed_setting_and_the_other_wa
     }
     resolved = {
         "broker_id",
+        "connections_max_reauth_ms",
         "listener_security_protocol_map",
         "log_dirs",
         "sasl_enabled_mechanisms",

@@ -36,6 +36,15 @@ def whether_a_failed_login_is_answered_late(lab: Lab) -> bool:
         return time.monotonic() - begun > 0.25
 
 
+@of_broker("connections.max.reauth.ms", {"0": 0, "60000": 60_000}, beside=PLAIN)
+def how_long_a_login_lasts_in_milliseconds(lab: Lab) -> int:
+    with lab.connect() as connection:
+        connection.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+        message = f"\0{matrix.ADMIN}\0{matrix.PASSWORD(matrix.ADMIN)}".encode()
+        answer = connection.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=message)
+        return int(answer.session_lifetime_ms)
+
+
 @of_broker("sasl.server.max.receive.size", {"524288": True, "100": False}, beside=PLAIN)
 def whether_a_long_message_is_read(lab: Lab) -> bool:
     with lab.connect() as connection:

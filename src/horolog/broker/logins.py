@@ -7,6 +7,9 @@ asks for a login. It costs one comparison a request.
 
 After SaslHandshake 0 the mechanism's messages come without Kafka's headers. Anything else ends the
 connection. So does a failed login, after `connection.failed.authentication.delay.ms`.
+
+Where `connections.max.reauth.ms` is set, a login ends after it: the next request closes the
+connection, unless it is a SaslHandshake that begins a new login of the same user (KIP-368).
 """
 
 import asyncio
@@ -32,6 +35,8 @@ from horolog.wire.frame import LENGTH_BYTES, RequestHeader, parse_request_header
 
 _MOST_FIELDS: Final = 1_000
 _NOT_YET: Final = "SaslAuthenticate is expected after SaslHandshake"
+_HANDSHAKE_KEY: Final = ApiKey.SASL_HANDSHAKE.to_bytes(2, "big")
+LOGINS_EVERY_S: Final = 1.0  # a handshake that comes earlier is refused, as by Apache Kafka
 
 OF_LOGINS: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 """Requests of a client without a principal."""
@@ -40,9 +45,9 @@ _Answer: TypeAlias = "Reply | asyncio.Future[Reply | None] | None"
 
 
 class _LoginState:
-    """How far the login of a connection is."""
+    """How far the login of a connection is, and how long it lasts."""
 
-    __slots__ = ("has_versions", "is_raw", "login")
+    __slots__ = ("begun", "ends", "has_versions", "is_raw", "login", "mechanism")
 
     def __init__(self) -> None:
         self.has_versions = False
@@ -51,6 +56,11 @@ class _LoginState:
         """Set by SaslHandshake."""
         self.is_raw = False
         """Whether its messages come without headers."""
+        self.mechanism = ""
+        self.begun = 0.0
+        """Time of the event loop at which the client has last logged in, in seconds."""
+        self.ends = 0.0
+        """Time at which that login ends."""
 
 
 class LoginDispatch:
@@ -69,13 +79,18 @@ class LoginDispatch:
         Raises:
             HorologError: as the dispatcher, or it may not be sent before the login is done.
         """
-        if peer.principal is not None:
+        if peer.principal is not None and peer.login is None:
             return self._dispatcher(frame, peer)
         if not isinstance(peer.login, _LoginState):
             peer.login = _LoginState()
         state = peer.login
+        largest = self._broker.config.sasl_server_max_receive_size
+        if state.login is not None and len(frame) > largest:
+            raise Hangup("a large request was sent within the login")
         if state.login is not None and state.is_raw:
             return self._raw(peer, state, bytes(frame))
+        if state.login is None and peer.principal is not None:
+            return self._in_session(frame, peer, state)
         header = parse_request_header(frame)
         if state.login is not None:
             return self._authenticate(header, frame, peer, state)
@@ -85,6 +100,15 @@ class LoginDispatch:
         if header.api_key is not ApiKey.SASL_HANDSHAKE:
             raise Hangup(f"{header.title} was sent before the login")
         return self._handshake(header, frame, peer, state)
+
+    def _in_session(self, frame: Buffer, peer: Peer, state: _LoginState) -> _Answer:
+        """Answer a request of a client whose login ends at some time."""
+        now = self._loop.time()
+        if bytes(frame[:2]) == _HANDSHAKE_KEY and now - state.begun >= LOGINS_EVERY_S:
+            return self._handshake(parse_request_header(frame), frame, peer, state)
+        if now > state.ends:
+            raise Hangup(f"the login of {peer.principal} has ended")
+        return self._dispatcher(frame, peer)
 
     def slowly(self, frame: Buffer, peer: Peer) -> "asyncio.Future[Reply | None]":
         """Answer a request with many fields; only clients with a principal send such."""
@@ -106,7 +130,9 @@ class LoginDispatch:
             error = ErrorCode.unsupported_sasl_mechanism
             reply = packed(header, {"error_code": error, "mechanisms": login.mechanisms})
             return self._refuse(peer, f"there is no mechanism {mechanism:.60}", reply)
-        state.login = self._begin(login, mechanism)
+        if peer.principal is not None and mechanism != state.mechanism:
+            return self._refuse(peer, f"{mechanism} after a login by {state.mechanism}", None)
+        state.login, state.mechanism = self._begin(login, mechanism), mechanism
         state.is_raw = header.api_version == 0
         return packed(header, {"error_code": ErrorCode.none, "mechanisms": login.mechanisms})
 
@@ -135,18 +161,18 @@ class LoginDispatch:
         assert state.login is not None
         try:
             answer = state.login.answer(bytes(body.auth_bytes))
+            lifetime_ms = self._finish(peer, state)
         except LoginFailed as error:
             code = ErrorCode.sasl_authentication_failed
             told = {"error_code": code, "error_message": str(error), "auth_bytes": b""}
             return self._refuse(peer, str(error), packed(header, told))
-        self._finish(peer, state)
         return packed(
             header,
             {
                 "error_code": ErrorCode.none,
                 "error_message": None,
                 "auth_bytes": answer,
-                "session_lifetime_ms": 0,
+                "session_lifetime_ms": lifetime_ms,
             },
         )
 
@@ -154,17 +180,35 @@ class LoginDispatch:
         assert state.login is not None
         try:
             answer = state.login.answer(message)
+            self._finish(peer, state)
         except LoginFailed as error:
             return self._refuse(peer, str(error), None)
-        self._finish(peer, state)
         return (len(answer).to_bytes(LENGTH_BYTES, "big") + answer,)
 
-    def _finish(self, peer: Peer, state: _LoginState) -> None:
-        """Give the client its principal, if the mechanism is satisfied."""
+    def _finish(self, peer: Peer, state: _LoginState) -> int:
+        """Give the client its principal if the mechanism is satisfied, and return for how long.
+
+        Milliseconds; 0 if the login does not end, or is not complete.
+
+        Raises:
+            LoginFailed: it was another's connection before.
+        """
         assert state.login is not None
-        if state.login.name is not None:
-            peer.login = None
-            peer.authenticate(f"User:{state.login.name}")
+        if state.login.name is None:
+            return 0
+        principal = f"User:{state.login.name}"
+        if peer.principal is None:
+            peer.authenticate(principal)
+        elif peer.principal != principal:
+            raise LoginFailed(
+                "Cannot change principals during re-authentication from "
+                f"{peer.principal.replace(':', '.', 1)}: {principal.replace(':', '.', 1)}"
+            )
+        lifetime_ms = self._login(peer).lifetimes_ms[state.mechanism]
+        state.login, state.begun = None, self._loop.time()
+        state.ends = state.begun + lifetime_ms / 1000
+        peer.login = state if lifetime_ms else None
+        return lifetime_ms
 
     def _refuse(self, peer: Peer, why: str, reply: Reply | None) -> _Answer:
         line = f"Failed authentication with /{peer.host} ({why})"
@@ -205,4 +249,4 @@ def _body(header: RequestHeader, frame: Buffer) -> Any:
     try:
         return decode_request(key, version, frame, position, _MOST_FIELDS)
     except TooManyFields:
-        raise Hangup(f"{header.title} with many fields was sent before the login") from None
+        raise Hangup(f"{header.title} with many fields was sent within the login") from None

@@ -2,6 +2,7 @@
 
 sasl.enabled.mechanisms=PLAIN                            of all listeners
 listener.name.NAME.sasl.enabled.mechanisms=PLAIN         of one, its name in lower case
+connections.max.reauth.ms=3600000                        also of a listener, or its mechanism
 listener.name.NAME.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.\
 PlainLoginModule required user_alice="password";
 """
@@ -16,6 +17,7 @@ from horolog.security.jaas import parse_jaas
 SERVED_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 JAAS: Final = "sasl.jaas.config"
 MECHANISMS: Final = "sasl.enabled.mechanisms"
+LIFETIME: Final = "connections.max.reauth.ms"
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _USER: Final = "user_"
@@ -28,6 +30,8 @@ class Login:
     mechanisms: tuple[str, ...]
     plain_users: Mapping[str, str]
     """Passwords by name."""
+    lifetimes_ms: Mapping[str, int]
+    """How long a login lasts, by mechanism, in milliseconds; 0: as long as the connection."""
 
     @property
     def has_scram(self) -> bool:
@@ -41,12 +45,18 @@ def of_listener(listener: str, key: str, mechanism: str | None = None) -> str:
     return f"listener.name.{listener.lower()}.{of_mechanism}{key}"
 
 
-def parse_login(listener: str, mechanisms: Sequence[str], modules: Mapping[str, str]) -> Login:
+def parse_login(
+    listener: str,
+    mechanisms: Sequence[str],
+    modules: Mapping[str, str],
+    lifetimes_ms: Mapping[str, int],
+) -> Login:
     """Return the login of a listener.
 
     Args:
         mechanisms: those that are enabled.
         modules: login modules by mechanism; that of PLAIN has its users.
+        lifetimes_ms: by mechanism, for all that are served.
 
     Raises:
         ValueError: a mechanism is not served, or its users are not given.
@@ -65,7 +75,7 @@ def parse_login(listener: str, mechanisms: Sequence[str], modules: Mapping[str, 
         for option, password in options.get("PLAIN", {}).items()
         if option.startswith(_USER)
     }
-    return Login(enabled, users)
+    return Login(enabled, users, lifetimes_ms)
 
 
 def _options(listener: str, mechanism: str, modules: Mapping[str, str]) -> Mapping[str, str]:

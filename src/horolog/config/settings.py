@@ -21,6 +21,7 @@ from horolog.config.broker import BrokerConfig
 from horolog.config.listeners import parse_protocols, resolve_listeners
 from horolog.config.logins import (
     JAAS,
+    LIFETIME,
     MECHANISMS,
     SERVED_MECHANISMS,
     Login,
@@ -313,7 +314,14 @@ class Settings:
             for mechanism in SERVED_MECHANISMS
             if (text := given.get(of_listener(listener, JAAS, mechanism))) is not None
         }
-        return parse_login(listener, enabled, modules)
+        lifetimes = {
+            mechanism: given.get(of_listener(listener, LIFETIME, mechanism))
+            or given.get(of_listener(listener, LIFETIME))
+            or given.get(LIFETIME, "0")
+            for mechanism in SERVED_MECHANISMS
+        }
+        lifetimes_ms = {mechanism: max(0, int(text)) for mechanism, text in lifetimes.items()}
+        return parse_login(listener, enabled, modules, lifetimes_ms)
 
     def _log_dir(self) -> str:
         directories = self._broker_value("log.dirs") or self._broker_value("log.dir")

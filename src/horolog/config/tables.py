@@ -60,7 +60,11 @@ def secrets_among(names: Iterable[str]) -> list[str]:
     return [name for name in names if is_secret(name)]
 
 
-_OF_LOGINS: Final = ("sasl.enabled.mechanisms", "sasl.jaas.config")
+_OF_LOGINS: Final = (
+    "sasl.enabled.mechanisms",
+    "sasl.jaas.config",
+    "connections.max.reauth.ms",
+)
 _OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.(?P<key>ssl\..+)")
 
 
