@@ -70,6 +70,14 @@ def test_a_denial_denies_nothing_else(implying):
     assert allows(denied, operation=DESCRIBE)
 
 
+@pytest.mark.parametrize("number", [0, 1, 4, 99])
+def test_an_entry_with_an_unknown_permission_denies_as_at_kafka(number):
+    """No request makes one, but a directory may have it."""
+    rights = rights_of(entry(), entry(permission=number))
+    assert not rights.decide("User:a", HERE, READ, TOPIC, "t").is_allowed
+    assert rights.decide("User:a", HERE, DESCRIBE, TOPIC, "t").is_allowed
+
+
 def test_a_wildcard_covers_names_that_begin_with_a_star():
     """Apache Kafka passes such entries over, so that a denial of every name denies too little."""
     rights = rights_of(entry("*"), entry("*", WRITE, DENY), entry("*x", WRITE))

@@ -22,7 +22,7 @@ from horolog.wire.acl import AclOperation, AclPattern, AclPermission, AclResourc
 
 __all__ = ["Decision", "Rights"]
 
-_ALL, _DENY = AclOperation.ALL, AclPermission.DENY
+_ALL, _ALLOW, _DENY = AclOperation.ALL, AclPermission.ALLOW, AclPermission.DENY
 _LITERAL, _PREFIXED = AclPattern.LITERAL, AclPattern.PREFIXED
 _ANY_NAME: Final = "hardcode"  # asked for by Kafka before any name of a kind
 
@@ -165,7 +165,7 @@ class Rights:
             has_entries = True
             if not _applies(entry, principal, host, operation):
                 continue
-            if entry.permission == _DENY:
+            if entry.permission != _ALLOW:
                 return Decision(False, "MatchingAcl", entry)
             allowing = entry
         if allowing is not None:
@@ -232,7 +232,7 @@ def _applies(entry: AclEntry, principal: str, host: str, operation: AclOperation
         return False
     if entry.operation in (operation, _ALL):
         return True
-    return entry.permission != _DENY and entry.operation in _IMPLYING.get(operation, ())
+    return entry.permission == _ALLOW and entry.operation in _IMPLYING.get(operation, ())
 
 
 def _is_covered(pattern: int, name: str, denied: set[tuple[int, str]]) -> bool:
