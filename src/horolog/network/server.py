@@ -220,7 +220,9 @@ class Server:
     def _await_login(self, connection: ServerConnection | Handshake) -> None:
         """Note a connection without a login; close the oldest if there are too many."""
         self._without_login[connection] = None
-        if len(self._without_login) > self._config_now().horolog_connections_without_login:
+        files = max(1, self._most_connections - len(self.connections))
+        most = min(self._config_now().horolog_connections_without_login, files)
+        if len(self._without_login) > most:
             oldest = next(iter(self._without_login))
             del self._without_login[oldest]
             oldest.close()
