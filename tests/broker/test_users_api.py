@@ -199,6 +199,24 @@ def test_the_secret_of_logins_is_its_owner_s_after_a_restart(broker: RunningBrok
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
+def test_what_is_set_aside_of_damaged_metadata_is_its_owner_s(broker: RunningBroker) -> None:
+    with matrix.login(broker.connect(), matrix.ADMIN) as connection:
+        alter(connection, upsertions=[upsertion("alice", "secret")])
+    broker.stop()
+    (log,) = (broker.log_dir / "__cluster_metadata-0").glob("*.log")
+    found = bytearray(log.read_bytes())
+    for lost in (b"horolog.state.login.secret", b"alice"):
+        found[found.index(lost)] ^= 1
+    log.write_bytes(found)
+    for path in log.parent.iterdir():
+        path.chmod(0o600)
+    plain = {"listener_security_protocol_map": "USERS:PLAINTEXT", "authorizer_class_name": ""}
+    broker.restart(horolog_open_listeners="*", **plain)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in log.parent.iterdir()}
+    assert any(name.endswith(".cut") for name in modes)
+    assert set(modes.values()) == {0o600}
+
+
 def test_a_password_among_the_settings_is_its_owner_s(make_broker: MakeBroker) -> None:
     broker = make_broker()
     name = "listener.name.plaintext.plain.sasl.jaas.config"

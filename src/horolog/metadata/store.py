@@ -180,7 +180,7 @@ class MetadataStore:
         """
         self._node = DirectoryNode(broker.broker_id, broker.log_dirs[0])
         self._registration, self._identity = broker, identity
-        if _has_secrets(self.image):
+        if self._log.damage or _has_secrets(self.image):  # what is set aside may have some
             self._log.hide()
         try:
             self._append([])
