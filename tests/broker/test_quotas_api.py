@@ -265,3 +265,63 @@ def test_a_waiting_client_that_disconnects_leaves_nothing(make_broker: MakeBroke
         fields = produce_fields("t", {0: batch(20_000)})
         assert connection.ask(ApiKey.PRODUCE, 9, **fields).throttle_time_ms > 0
     assert eventually(lambda: not broker.service.connections)
+
+
+MUTATED = "controller_mutation_rate"
+
+
+@pytest.mark.parametrize(("version", "code"), [(5, 0), (6, 89), (7, 89)])
+def test_topics_over_the_quota_of_mutations_are_refused_or_waited_for(
+    broker: RunningBroker, version: int, code: int
+) -> None:
+    def create(connection: RawConnection, *names: str) -> tuple[list[int], int]:
+        topics = [{"name": name, "num_partitions": 12} for name in names]
+        answer = connection.ask(ApiKey.CREATE_TOPICS, version, topics=topics)
+        return [topic.error_code for topic in answer.topics], answer.throttle_time_ms
+
+    with broker.connect() as connection:
+        assert change(connection, TEST, {MUTATED: 1.0}) == 0
+        codes, waits = create(connection, "a", "b")
+        assert codes == [0, code]
+        assert 0 < waits <= 13_000
+        connection.send(ApiKey.METADATA, 4, topics=[])
+        assert connection.is_silent(0.2)
+    assert ("b" in broker.client.metadata().topics) == (code == 0)
+
+
+@pytest.mark.parametrize(("version", "code"), [(4, 0), (6, 89)])
+def test_deleted_topics_count_as_well(broker: RunningBroker, version: int, code: int) -> None:
+    broker.create_topic("a", 12)
+    broker.create_topic("b", 12)
+    with broker.connect() as connection:
+        assert change(connection, TEST, {MUTATED: 1.0}) == 0
+        names = {"topic_names": ["a", "b"]}
+        if version >= 6:
+            names = {"topics": [{"name": "a"}, {"name": "b"}]}
+        answer = connection.ask(ApiKey.DELETE_TOPICS, version, **names)
+        assert [it.error_code for it in answer.responses] == [0, code]
+        assert answer.throttle_time_ms > 0
+
+
+@pytest.mark.parametrize(("version", "code"), [(2, 0), (3, 89)])
+def test_added_partitions_count_as_well(broker: RunningBroker, version: int, code: int) -> None:
+    broker.create_topic("a")
+    broker.create_topic("b")
+    with broker.connect() as connection:
+        assert change(connection, TEST, {MUTATED: 1.0}) == 0
+        topics = [{"name": name, "count": 13, "assignments": None} for name in ("a", "b")]
+        answer = connection.ask(ApiKey.CREATE_PARTITIONS, version, topics=topics)
+        assert [it.error_code for it in answer.results] == [0, code]
+        assert answer.throttle_time_ms > 0
+
+
+def test_a_topic_that_a_client_only_names_is_not_made_over_the_quota(
+    broker: RunningBroker,
+) -> None:
+    with broker.connect() as connection:
+        assert change(connection, TEST, {MUTATED: 0.01}) == 0
+        for name in ("a", "b"):
+            topics = [{"name": name}]
+            answer = connection.ask(ApiKey.METADATA, 5, topics=topics)
+            assert answer.topics[0].error_code == 3
+    assert [*broker.client.metadata().topics] == ["a"]

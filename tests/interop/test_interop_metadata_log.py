@@ -182,6 +182,7 @@ def test_kafka_opens_a_directory_that_horolog_wrote_and_works_on(
     with kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
         assert settings_of(admin, "plain")["retention.ms"] == "123456789012"
+        assert kept_by(kafka)["quotas"] == ["consumer_byte_rate=77"]
         assert settings_of(admin, "later")["retention.ms"] == "123456789013"
         assert values_of(kafka, "plain") == [b"plain", b"more"]
     again = MetadataLog.open(Files(read_only=True), str(kafka.log_dir), node_id=1)
@@ -300,6 +301,8 @@ def test_kafka_goes_on_after_horolog_was_killed(tmp_path: Path) -> None:
     write_directory(kafka.log_dir, snapshot=True)
     log = MetadataLog.open(Files(), str(kafka.log_dir), node_id=1)
     log.append([m.Config(TOPIC, "plain", "retention.ms", "123456789012")], NOW)
+    quota = m.ClientQuota((m.QuotaEntity("user", "carol"),), "consumer_byte_rate", 77.0)
+    log.append([quota], NOW)
     torn = max((kafka.log_dir / "__cluster_metadata-0").glob("*.log"))
     with torn.open("ab") as file:  # and within the next append
         file.write(torn.read_bytes()[:60])

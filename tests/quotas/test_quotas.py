@@ -45,7 +45,7 @@ LEVELS = [
 
 
 def test_the_first_level_that_is_set_applies() -> None:
-    quotas = Quotas(SPAN)
+    quotas = Quotas(SPAN, SPAN)
     for number, level in enumerate(LEVELS, 1):
         quotas.put(frozenset(level.items()), PRODUCED, number)
     for number, level in enumerate(LEVELS, 1):
@@ -68,7 +68,7 @@ def test_the_first_level_that_is_set_applies() -> None:
 def test_a_quota_is_shared_by_what_its_level_does_not_name(
     level: dict[str, str | None], users_share: bool, clients_share: bool
 ) -> None:
-    quotas = Quotas(SPAN)
+    quotas = Quotas(SPAN, SPAN)
     quotas.put(frozenset(level.items()), PRODUCED, 100)
 
     def waits(user: str, client_id: str) -> bool:
@@ -132,7 +132,7 @@ def test_after_its_wait_a_silent_client_is_within_its_quota(
 
 
 def test_what_is_given_back_does_not_count() -> None:
-    quotas = Quotas(SPAN)
+    quotas = Quotas(SPAN, SPAN)
     quotas.put(frozenset({("user", "alice")}), PRODUCED, 100)
     limit = quotas.limit(PRODUCED, "alice", "")
     assert limit is not None
@@ -189,7 +189,7 @@ def test_other_quotas_are_refused(kind: str, key: str, value: float | None) -> N
 
 
 def test_many_clients_take_no_more_memory_than_some() -> None:
-    quotas = Quotas(SPAN)
+    quotas = Quotas(SPAN, SPAN)
     quotas.put(frozenset({("client-id", None)}), PRODUCED, 100)
     for number in range(10_000):
         limit = quotas.limit(PRODUCED, "", f"{number}" * 10_000)
@@ -202,3 +202,36 @@ def test_many_clients_take_no_more_memory_than_some() -> None:
         assert limit is not None
         quotas.use(limit, 1, 1e6)
     assert quotas.clients == 3_000
+
+
+# --- 7.7 ---
+
+
+def mutate(quotas: Quotas, count: int, now_ms: float, *, is_strict: bool) -> int:
+    limit = quotas.limit(QuotaKey.CONTROLLER_MUTATION_RATE, "alice", "app")
+    assert limit is not None
+    return quotas.mutate(limit, count, now_ms, is_strict=is_strict)
+
+
+@pytest.fixture
+def mutating() -> Quotas:
+    quotas = Quotas(SPAN, Span(5, 2000))
+    quotas.put(frozenset({("user", "alice")}), QuotaKey.CONTROLLER_MUTATION_RATE, 0.5)
+    return quotas
+
+
+def test_partitions_are_tokens_of_which_a_window_holds_so_many(mutating: Quotas) -> None:
+    assert mutate(mutating, 5, 0, is_strict=True) == 0
+    assert mutate(mutating, 3, 0, is_strict=True) == 0  # it takes them below zero, and passes
+    assert mutate(mutating, 1, 0, is_strict=True) == 6_000
+    assert mutate(mutating, 1, 4_000, is_strict=True) == 2_000
+    assert mutate(mutating, 1, 6_000, is_strict=True) == 0
+    assert mutate(mutating, 1, 1e9, is_strict=True) == 0
+    assert mutate(mutating, 4, 1e9, is_strict=True) == 0
+    assert mutate(mutating, 1, 1e9, is_strict=True) == 0  # no more than a window's came back
+    assert mutate(mutating, 1, 1e9, is_strict=True) == 2_000
+
+
+def test_older_requests_pass_and_wait(mutating: Quotas) -> None:
+    assert mutate(mutating, 8, 0, is_strict=False) == 6_000
+    assert mutate(mutating, 1, 0, is_strict=False) == 8_000

@@ -28,3 +28,25 @@ def wait_for_samples(lab: Lab) -> int:
 @of_broker("quota.window.size.seconds", {"1": 40, "3": 20})
 def wait_for_longer_samples(lab: Lab) -> int:
     return _whole_seconds_waited(lab)
+
+
+def _codes(lab: Lab) -> list[int]:
+    with lab.connect() as connection:
+        entry = {
+            "entity": [{"entity_type": "client-id", "entity_name": "test"}],
+            "ops": [{"key": "controller_mutation_rate", "value": 1.0, "remove": False}],
+        }
+        connection.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[entry], validate_only=False)
+        topics = [{"name": name, "num_partitions": 12} for name in ("a", "b")]
+        answer = connection.ask(ApiKey.CREATE_TOPICS, 7, topics=topics)
+        return [topic.error_code for topic in answer.topics]
+
+
+@of_broker("controller.quota.window.num", {"11": [0, 89], "12": [0, 0]})
+def errors_of_topics_by_samples(lab: Lab) -> list[int]:
+    return _codes(lab)
+
+
+@of_broker("controller.quota.window.size.seconds", {"1": [0, 89], "2": [0, 0]})
+def errors_of_topics_by_length_of_samples(lab: Lab) -> list[int]:
+    return _codes(lab)

@@ -130,7 +130,13 @@ class BrokerParts:
         self.credentials = dict(opened.stored.credentials)
         """Keys that check passwords, by user and number of the mechanism."""
         self.login_secret = opened.login_secret
-        quotas = Quotas(Span(config.quota_window_num, 1000 * config.quota_window_size_seconds))
+        quotas = Quotas(
+            Span(config.quota_window_num, 1000 * config.quota_window_size_seconds),
+            Span(
+                config.controller_quota_window_num,
+                1000 * config.controller_quota_window_size_seconds,
+            ),
+        )
         for (entity, key), value in opened.stored.quotas.items():
             quotas.put(entity, key, value)
         self.quotas = ClientQuotas(quotas)

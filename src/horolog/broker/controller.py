@@ -45,6 +45,10 @@ from horolog.storage.names import CONSUMER_OFFSETS, FOLLOWED_INTERNAL
 _LOG = logging.getLogger(__name__)
 
 
+def _uncounted(count: int) -> None:
+    """Count partitions for no quota."""
+
+
 class Controller:
     """Changes topics and settings. For the event loop's thread only."""
 
@@ -69,11 +73,14 @@ class Controller:
 
     # --- topics -----------------------------------------------------------------------
 
-    async def ensure_topic(self, name: str) -> Topic:
-        """Return the topic of this name, created with default settings if it does not exist."""
+    async def ensure_topic(self, name: str, take: Callable[[int], None] = _uncounted) -> Topic:
+        """Return the topic of this name, created with default settings if it does not exist.
+
+        `take` is called with the number of new partitions, and may refuse them.
+        """
         async with self._lock:
             topic = self._topics.find(name)
-            return await self._create(NewTopic(name=name)) if topic is None else topic
+            return await self._create(NewTopic(name=name), take) if topic is None else topic
 
     async def ensure_internal(self, name: str) -> Topic:
         """Return the internal topic of this name, which is created if it does not exist.
@@ -105,12 +112,20 @@ class Controller:
             _LOG.info("created topic %s with %d partition(s)", name, len(indexes))
             return topic
 
-    async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
-        """Create a topic; with `validate_only` only return it."""
+    async def create_topic(
+        self,
+        new: NewTopic,
+        take: Callable[[int], None] = _uncounted,
+        *,
+        validate_only: bool = False,
+    ) -> Topic:
+        """Create a topic; with `validate_only` only return it. `take` is as of `ensure_topic`."""
         async with self._lock:
-            return await self._create(new, validate_only=validate_only)
+            return await self._create(new, take, validate_only=validate_only)
 
-    async def _create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
+    async def _create(
+        self, new: NewTopic, take: Callable[[int], None], *, validate_only: bool = False
+    ) -> Topic:
         self._topics.check_new_name(new.name)
         self._placement.refuse_new(new.name)
         factor = new.replication_factor
@@ -126,6 +141,7 @@ class Controller:
         )
         NewPartitions().take(count)
         check_topic(self._live.settings, new.overrides)
+        take(count)
         overrides = {name: value for name, value in new.overrides.items() if value is not None}
         topic = Topic(
             name=new.name,
@@ -225,13 +241,17 @@ class Controller:
                 what = "removed" if value is None else f"set to {value:g}"
                 _LOG.info("%s of %s was %s", key, printable(named), what)
 
-    async def delete_topic(self, topic: Topic) -> None:
-        """Delete a topic; its files are removed after `file.delete.delay.ms`."""
+    async def delete_topic(self, topic: Topic, take: Callable[[int], None] = _uncounted) -> None:
+        """Delete a topic; its files are removed after `file.delete.delay.ms`.
+
+        `take` is called with the number of its partitions, and may refuse that.
+        """
         async with self._lock:
             topic = self._current(topic)
             if not self._live.config.delete_topic_enable:
                 raise RequestRefused(ErrorCode.topic_deletion_disabled, "delete.topic.enable=false")
             check_owned(topic)
+            take(len(topic.partitions))
             await self._remove(topic)
             _LOG.info("deleted topic %s", topic.name)
 
@@ -251,10 +271,11 @@ class Controller:
         topic: Topic,
         count: int,
         assignments: Sequence[Sequence[int]] | None,
+        take: Callable[[int], None] = _uncounted,
         *,
         validate_only: bool,
     ) -> None:
-        """Increase the number of partitions to `count`."""
+        """Increase the number of partitions to `count`. `take` is as of `ensure_topic`."""
         async with self._lock:
             topic = self._current(topic)
             check_owned(topic)
@@ -269,6 +290,7 @@ class Controller:
                 )
             for index, brokers in enumerate(assignments or (), start=present):
                 check_assignment(index, brokers, self._live.config.node_id)
+            take(count - present)
             if not validate_only:
                 await self._grow(topic, count)
 

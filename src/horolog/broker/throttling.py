@@ -7,6 +7,7 @@ nothing more of its connection. The time is the event loop's, not that of the br
 import asyncio
 from collections.abc import Callable
 
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply, ReplyPart
 from horolog.quotas.entities import QuotaKey
@@ -69,9 +70,61 @@ class ClientQuotas:
             peer.mute(wait_ms / 1000)
         return wait_ms
 
+    def mutations(self, peer: Peer, client_id: str, *, is_strict: bool) -> "Mutations":
+        """Return how a request is counted that makes and deletes partitions."""
+        limit = None
+        if self.is_set:
+            limit = self._limit(QuotaKey.CONTROLLER_MUTATION_RATE, peer, client_id)
+        return Mutations(self.quotas, limit, self._now_s, peer, is_strict=is_strict)
+
     def _limit(self, key: QuotaKey, peer: Peer, client_id: str) -> Limit | None:
         _, _, user = (peer.principal or "").partition(":")
         return self.quotas.limit(key, user, client_id)
+
+
+class Mutations:
+    """Counts the partitions that a request makes and deletes.
+
+    Newer requests are strict: what is over the quota is refused. Clients of older ones wait
+    afterwards.
+    """
+
+    def __init__(
+        self,
+        quotas: Quotas,
+        limit: Limit | None,
+        now_s: Callable[[], float],
+        peer: Peer,
+        *,
+        is_strict: bool,
+    ) -> None:
+        self._quotas = quotas
+        self._limit = limit
+        self._now_s = now_s
+        self._peer = peer
+        self._is_strict = is_strict
+        self._wait_ms = 0
+
+    def take(self, count: int) -> None:
+        """Count the partitions of a topic.
+
+        Raises:
+            RequestRefused: the client is over its quota (89), and nothing is to be made.
+        """
+        if self._limit is None:
+            return
+        now_ms = 1000 * self._now_s()
+        self._wait_ms = self._quotas.mutate(self._limit, count, now_ms, is_strict=self._is_strict)
+        if self._wait_ms and self._is_strict:
+            raise RequestRefused(
+                ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded."
+            )
+
+    def end(self) -> int:
+        """Let the client wait, if it has to; return for how many milliseconds."""
+        if self._wait_ms:
+            self._peer.mute(self._wait_ms / 1000)
+        return self._wait_ms
 
 
 def with_throttle_time(header: RequestHeader, reply: Reply, wait_ms: int) -> Reply:

@@ -44,7 +44,13 @@ class QuotaKey(StrEnum):
     CONNECTION_CREATION_RATE = "connection_creation_rate"
 
 
-OBEYED: Final = frozenset({QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE})
+OBEYED: Final = frozenset(
+    {
+        QuotaKey.PRODUCER_BYTE_RATE,
+        QuotaKey.CONSUMER_BYTE_RATE,
+        QuotaKey.CONTROLLER_MUTATION_RATE,
+    }
+)
 """Quotas that this broker obeys. Others are kept, and cannot be set here."""
 
 _WHOLE: Final = {

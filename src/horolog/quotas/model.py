@@ -1,11 +1,11 @@
 """All quotas of a cluster: which of them applies to a client, and what it has used of it."""
 
 import hashlib
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from horolog.quotas.entities import CLIENT_ID, OBEYED, USER, Entity, QuotaKey
-from horolog.quotas.windows import Span, WindowedSum
+from horolog.quotas.windows import Span, TokenBucket, WindowedSum
 
 __all__ = ["Limit", "Quotas"]
 
@@ -26,17 +26,53 @@ class Limit(NamedTuple):
     usage: _Usage
 
 
+class _Use(Protocol):
+    def is_over(self, now_ms: float, span: Span) -> bool: ...
+
+
+UseT = TypeVar("UseT", bound=_Use)
+
+
+class _Uses(dict[_Usage, UseT]):
+    """What the last clients have used, the most recent last."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def of(self, usage: _Usage, now_ms: float, make: Callable[[], UseT]) -> UseT:
+        """Return what a client has used; it is the most recent one then."""
+        use = self.pop(usage, None)
+        if use is None:
+            use = make()
+            self._forget(now_ms)
+        self[usage] = use
+        return use
+
+    def _forget(self, now_ms: float) -> None:
+        """Drop what was used the longest ago, if it is over or there is too much."""
+        for _ in range(_AT_ONCE):
+            oldest = next(iter(self.items()), None)
+            if oldest is None:
+                return
+            usage, use = oldest
+            if len(self) < _MOST_WINDOWS and not use.is_over(now_ms, self._span):
+                return
+            del self[usage]
+
+
 class Quotas:
     """Quotas by entity and key, and what clients have used within the last seconds.
 
     Windows are kept for the last clients only, so that many client ids take no memory.
     """
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: Span, mutation_span: Span) -> None:
         self._span = span
+        self._mutation_span = mutation_span
         self._values: dict[tuple[Entity, str], float] = {}
         self._limits: dict[QuotaKey, dict[tuple[object, object], float]] = {}
-        self._windows: dict[_Usage, WindowedSum] = {}  # the most recently used last
+        self._sums = _Uses[WindowedSum](span)
+        self._buckets = _Uses[TokenBucket](mutation_span)
         self.is_set = False
         """Whether any quota of users or clients is set that is obeyed."""
 
@@ -59,7 +95,8 @@ class Quotas:
                 del self._limits[QuotaKey(key)]
         self.is_set = bool(self._limits)
         if not self.is_set:
-            self._windows.clear()
+            self._sums.clear()
+            self._buckets.clear()
 
     def get(self, entity: Entity, key: str) -> float | None:
         """Return the value of a quota; None if it is not set."""
@@ -68,7 +105,7 @@ class Quotas:
     @property
     def clients(self) -> int:
         """Number of clients whose use is known."""
-        return len(self._windows)
+        return len(self._sums) + len(self._buckets)
 
     def by_entity(self) -> dict[Entity, dict[str, float]]:
         """Return the values of all quotas by entity and key."""
@@ -96,30 +133,28 @@ class Quotas:
 
     def use(self, limit: Limit, amount: float, now_ms: float) -> int:
         """Record what a client has used; return for how many milliseconds it has to wait."""
-        window = self._windows.pop(limit.usage, None)
-        if window is None:
-            window = WindowedSum()
-            self._forget(now_ms)
-        self._windows[limit.usage] = window
+        window = self._sums.of(limit.usage, now_ms, WindowedSum)
         window.add(amount, now_ms, self._span)
         return window.wait_ms(limit.a_second, now_ms, self._span)
 
+    def mutate(self, limit: Limit, count: int, now_ms: float, *, is_strict: bool) -> int:
+        """Record partitions that are made or deleted; return for how long the client has to wait.
+
+        A strict one that has to wait takes nothing.
+        """
+        a_second, usage = limit
+        span = self._mutation_span
+        bucket = self._buckets.of(usage, now_ms, lambda: TokenBucket(a_second, now_ms, span))
+        if is_strict and (wait_ms := bucket.wait_ms(a_second, now_ms, span)):
+            return wait_ms
+        bucket.take(count, a_second, now_ms, span)
+        return 0 if is_strict else bucket.wait_ms(a_second, now_ms, span)
+
     def give_back(self, limit: Limit, amount: float, now_ms: float) -> None:
         """Take back what `use` has recorded, because the client did not get it."""
-        window = self._windows.get(limit.usage)
+        window = self._sums.get(limit.usage)
         if window is not None:
             window.add(-amount, now_ms, self._span)
-
-    def _forget(self, now_ms: float) -> None:
-        """Drop the windows that were used the longest ago, if they are over or too many."""
-        for _ in range(_AT_ONCE):
-            oldest = next(iter(self._windows.items()), None)
-            if oldest is None:
-                return
-            usage, window = oldest
-            if len(self._windows) < _MOST_WINDOWS and not window.is_over(now_ms, self._span):
-                return
-            del self._windows[usage]
 
 
 def _levels(user: str, client_id: str) -> Iterator[tuple[object, object]]:

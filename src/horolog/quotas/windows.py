@@ -5,7 +5,7 @@ Times are milliseconds of any clock that does not go back.
 
 from typing import Final, NamedTuple
 
-__all__ = ["MOST_MS", "Span", "WindowedSum"]
+__all__ = ["MOST_MS", "Span", "TokenBucket", "WindowedSum"]
 
 MOST_MS: Final = (1 << 31) - 1
 """Longest wait that a response can say."""
@@ -16,6 +16,11 @@ class Span(NamedTuple):
 
     samples: int
     sample_ms: int
+
+    @property
+    def all_ms(self) -> int:
+        """Length of all samples."""
+        return self.samples * self.sample_ms
 
     @property
     def whole_ms(self) -> int:
@@ -58,7 +63,41 @@ class WindowedSum:
         return not self._samples
 
     def _drop(self, now_ms: float, span: Span) -> None:
-        oldest = span.samples * span.sample_ms
+        oldest = span.all_ms
         samples = self._samples
         while samples and now_ms - samples[0][1] >= oldest:
             del samples[0]
+
+
+class TokenBucket:
+    """Tokens that a client takes, and that come back at the rate of its quota.
+
+    There are at most those of a window, as at the beginning. There may be less than none.
+    """
+
+    __slots__ = ("_at_ms", "_limit", "_tokens")
+
+    def __init__(self, limit: float, now_ms: float, span: Span) -> None:
+        self._limit = limit
+        self._at_ms = now_ms
+        self._tokens = limit * span.all_ms / 1000
+
+    def take(self, count: int, limit: float, now_ms: float, span: Span) -> None:
+        """Take tokens, whether they are there or not."""
+        self._refill(limit, now_ms, span)
+        self._tokens -= count
+
+    def wait_ms(self, limit: float, now_ms: float, span: Span) -> int:
+        """Return after how many milliseconds there is no token missing."""
+        self._refill(limit, now_ms, span)
+        return min(round(max(-self._tokens, 0) / limit * 1000), MOST_MS)
+
+    def is_over(self, now_ms: float, span: Span) -> bool:
+        """Return True if it is full again."""
+        self._refill(self._limit, now_ms, span)
+        return self._tokens >= self._limit * span.all_ms / 1000
+
+    def _refill(self, limit: float, now_ms: float, span: Span) -> None:
+        most = limit * span.all_ms / 1000
+        self._tokens = min(most, self._tokens + limit * (now_ms - self._at_ms) / 1000)
+        self._at_ms, self._limit = now_ms, limit

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from horolog.broker.authorisation import CLUSTER, NO_BITS, TOPIC, refusal
@@ -10,6 +10,7 @@ from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers.results import cluster_bits, each, outcome_of
 from horolog.broker.new_topics import NewTopic
+from horolog.broker.throttling import Mutations
 from horolog.config import describe_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.metadata.topics import NewPartitions, Topic, unknown_topic
@@ -181,7 +182,12 @@ async def _create(
     ):
         raise refusal(TOPIC)
     creation.take(broker.config.num_partitions)
-    await broker.controller.ensure_topic(name)
+    mutations = broker.quotas.mutations(request.peer, request.client_id, is_strict=True)
+    try:
+        await broker.controller.ensure_topic(name, mutations.take)
+    except RequestRefused as error:
+        if error.code is not ErrorCode.throttling_quota_exceeded:  # no error of Metadata
+            raise
 
 
 async def _described(
@@ -222,7 +228,7 @@ def _partition(broker: BrokerParts, topic: str, index: int) -> "MetadataResponse
 # v2  throttle time
 # v4  -1 partitions or replicas: the broker's default (KIP-464)
 # v5  flexible; the response has partitions, replication factor and settings (KIP-525)
-# v6  throttling errors: never
+# v6  throttling errors
 # v7  topic ids
 
 
@@ -236,6 +242,7 @@ async def create_topics(
     described, access, peer = _Described(broker), broker.access, request.peer
     answers: list[CreatableTopicResult] = []
     too_many = _too_many(request, broker)
+    mutations = _mutations(request, broker, strict_since=6)
     async for asked in each(request, {topic.name: topic for topic in body.topics}.values()):
         try:
             _refuse_duplicate(asked.name, named)
@@ -244,7 +251,7 @@ async def create_topics(
             if too_many is not None:
                 raise too_many
             topic = await broker.controller.create_topic(
-                _new_topic(asked), validate_only=body.validate_only
+                _new_topic(asked), mutations.take, validate_only=body.validate_only
             )
             created = _created(described, topic, validate_only=body.validate_only)
             if not access.sees(peer, AclOperation.DESCRIBE_CONFIGS, TOPIC, asked.name):
@@ -264,7 +271,12 @@ async def create_topics(
                     "configs": None,
                 }
             )
-    return {"topics": answers}
+    return {"throttle_time_ms": mutations.end(), "topics": answers}
+
+
+def _mutations(request: Request[Any], broker: BrokerParts, strict_since: int) -> Mutations:
+    is_strict = request.version >= strict_since
+    return broker.quotas.mutations(request.peer, request.client_id, is_strict=is_strict)
 
 
 def _too_many(request: Request[CreateTopicsRequest], broker: BrokerParts) -> RequestRefused | None:
@@ -335,7 +347,7 @@ def _created(described: _Described, topic: Topic, *, validate_only: bool) -> "Cr
 #
 # v1  as v0
 # v2  flexible
-# v3  throttling errors: never
+# v3  throttling errors
 
 
 @api(ApiKey.CREATE_PARTITIONS)
@@ -346,6 +358,7 @@ async def create_partitions(
     body = request.body
     named = Counter(topic.name for topic in body.topics)
     left = NewPartitions()
+    mutations = _mutations(request, broker, strict_since=3)
 
     async def create(asked: CreatePartitionsTopic) -> None:
         _refuse_duplicate(asked.name, named)
@@ -356,14 +369,14 @@ async def create_partitions(
         topic = broker.topics.named(asked.name)
         left.take(asked.count - len(topic.partitions))
         await broker.controller.create_partitions(
-            topic, asked.count, assignments, validate_only=body.validate_only
+            topic, asked.count, assignments, mutations.take, validate_only=body.validate_only
         )
 
     results: list[CreatePartitionsTopicResult] = []
     async for asked in each(request, {topic.name: topic for topic in body.topics}.values()):
         error_code, message = await outcome_of(create(asked))
         results.append({"name": asked.name, "error_code": error_code, "error_message": message})
-    return {"results": results}
+    return {"throttle_time_ms": mutations.end(), "results": results}
 
 
 def _refuse_duplicate(name: str, named: Counter[str]) -> None:
@@ -376,7 +389,7 @@ def _refuse_duplicate(name: str, named: Counter[str]) -> None:
 # v1  throttle time; v0 differs in that alone
 # v3  TOPIC_DELETION_DISABLED; before, INVALID_REQUEST
 # v4  flexible
-# v5  error messages
+# v5  error messages, throttling errors
 # v6  topics by name or id
 
 
@@ -394,6 +407,7 @@ async def delete_topics(
     else:
         asked = [(name, None) for name in body.topic_names]
     named_by_both = await _named_by_both(request, broker, asked)
+    mutations = _mutations(request, broker, strict_since=5)
     responses: list[DeletableTopicResult] = []
     async for (name, topic_id), count in each(request, Counter(asked).items()):
         if topic_id is not None and topic_id in named_by_both.values():
@@ -416,7 +430,7 @@ async def delete_topics(
                     name = topic.name
             access.check(peer, ApiKey.DELETE_TOPICS, TOPIC, topic.name)
             name = topic.name
-            await broker.controller.delete_topic(topic)
+            await broker.controller.delete_topic(topic, mutations.take)
         except HorologError as error:
             error_code, message = code_for(error), str(error)
             if error_code is ErrorCode.topic_deletion_disabled and request.version < 3:
@@ -429,7 +443,7 @@ async def delete_topics(
                 "error_message": message,
             }
         )
-    return {"responses": responses}
+    return {"throttle_time_ms": mutations.end(), "responses": responses}
 
 
 def _named(request: Request[DeleteTopicsRequest], broker: BrokerParts, name: str) -> Topic:
