@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import rights_matrix as matrix
-from raw_connection import RawConnection, produce_fields
+from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import MakeBroker, RunningBroker
 
 from horolog.record import LogRecord, build_batch
@@ -135,6 +135,20 @@ def test_a_fetch_session_is_asked_again(connection: RawConnection, reader: RawCo
     connection.ask(DELETE, 3, filters=[which()])
     again = reader.ask(ApiKey.FETCH, 12, session_id=first.session_id, session_epoch=1)
     assert again.responses[0].partitions[0].error_code == 29
+
+
+def test_a_fetch_that_waits_gets_nothing_that_came_after_the_right_was_taken(
+    broker: RunningBroker, connection: RawConnection, reader: RawConnection
+) -> None:
+    create(connection, entry())
+    reader.send(ApiKey.FETCH, 12, **fetch_fields("t", {0: 0}, max_wait_ms=60_000))
+    assert reader.is_silent(0.05)
+    connection.ask(DELETE, 3, filters=[which()])
+    batch = build_batch([LogRecord(1_700_000_000_000, None, b"not for the reader")])
+    connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch}))
+    _, answer = reader.receive()
+    (partition,) = answer.responses[0].partitions
+    assert (partition.error_code, partition.records) in ((29, None), (29, b""))
 
 
 def test_an_entry_that_is_there_is_made_once(connection: RawConnection) -> None:
