@@ -421,8 +421,9 @@ def test_passwords_are_in_no_log_description_or_repr(
     assert "Failed authentication with /127.0.0.1" in caplog.text
 
 
-def test_logins_fail_on_purpose_and_nothing_else_is_answered_before_them() -> None:
-    with Broker(matrix.OURS) as broker:
+@pytest.mark.parametrize("lifetime_ms", ["0", "600000"])
+def test_logins_fail_on_purpose_and_nothing_else_is_answered_before_them(lifetime_ms: str) -> None:
+    with Broker({**matrix.OURS, "connections.max.reauth.ms": lifetime_ms}) as broker:
         broker.fail("SaslHandshake", "THROTTLING_QUOTA_EXCEEDED")
         broker.fail("SaslAuthenticate", "UNKNOWN_SERVER_ERROR")
         broker.fail("Metadata", "THROTTLING_QUOTA_EXCEEDED")

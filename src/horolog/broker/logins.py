@@ -230,7 +230,8 @@ class LoginDispatch:
 
 def has_raw_login(peer: Peer) -> bool:
     """Return True if the next message of a client has no header (SaslHandshake 0)."""
-    return isinstance(peer.login, _LoginState) and peer.login.is_raw
+    state = peer.login
+    return isinstance(state, _LoginState) and state.login is not None and state.is_raw
 
 
 def _served(key: ApiKey) -> tuple[int, int]:
