@@ -20,7 +20,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from bench import raw
 from bench.clients import batch_of
@@ -192,7 +192,8 @@ async def _commit(clients: Clients, batch: bytes, count: int, offsets: int = 1) 
         assert await client.answer() == expected
 
 
-WORK = {
+Work: TypeAlias = Callable[[Clients, bytes, int], Awaitable[object]]
+WORK: dict[str, Work] = {
     "produce": _produce,
     "poll": _poll,
     "lookup": _lookup,

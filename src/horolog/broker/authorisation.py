@@ -48,6 +48,8 @@ _TITLES: Final = {
     CLUSTER: "Cluster",
     TRANSACTIONAL_ID: "TransactionalId",
 }
+_FIELDS: Final = {TOPIC: 0, GROUP: 1, TRANSACTIONAL_ID: 2, CLUSTER: 3}
+"""Places in `Needs`."""
 _OF_TOPICS, _OF_GROUPS, _OF_CLUSTER = (
     tuple(AclOperation[name] for name in names.split())
     for names in (
@@ -196,7 +198,7 @@ class Access:
             if decision.is_allowed:
                 self._note(peer, api_key, needs.instead, CLUSTER, CLUSTER_NAME, 1, decision)
                 return True
-        operation = _operation(needs, kind)
+        operation = needs[_FIELDS[kind]]
         assert operation is not None, f"{api_key.title} needs nothing of {kind.name}"
         return self.allows_operation(peer, api_key, operation, kind, name, count)
 
@@ -294,15 +296,3 @@ class Access:
 def refusal(kind: AclResource) -> RequestRefused:
     """Return the error for a client that may not do something with a resource."""
     return RequestRefused(*_REFUSALS[kind])
-
-
-def _operation(needs: Needs, kind: AclResource) -> AclOperation | None:
-    match kind:
-        case AclResource.TOPIC:
-            return needs.topic
-        case AclResource.GROUP:
-            return needs.group
-        case AclResource.TRANSACTIONAL_ID:
-            return needs.transactional_id
-        case _:
-            return needs.cluster

@@ -46,7 +46,7 @@ UNKNOWN_COUNT = -1
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _SIZE_TO_MAGIC = struct.Struct(">iib")  # from byte 8: batch_length, leader_epoch, magic
 CRC_START = 21
-_ATTRIBUTES_LOW_BYTE = 22
+ATTRIBUTES_LOW_BYTE = 22
 _UP_TO_CRC = struct.Struct(">qiibI")  # the header up to byte 21
 _CRC_COVERED = struct.Struct(">hiqqqhii")  # and from there on
 _SMALLEST_LENGTH = 14  # of any format: an empty message of v0
@@ -221,9 +221,9 @@ def _message_header(buffer: Buffer, position: int, least_offset: int) -> BatchHe
 
 def codec_number_of(batch: Buffer) -> int:
     """Return the codec number of a batch that was not parsed; 0 if the batch is too short."""
-    if len(batch) <= _ATTRIBUTES_LOW_BYTE:
+    if len(batch) <= ATTRIBUTES_LOW_BYTE:
         return 0
-    at = _ATTRIBUTES_LOW_BYTE if batch[MAGIC_POSITION] == MAGIC else _MESSAGE_ATTRIBUTES
+    at = ATTRIBUTES_LOW_BYTE if batch[MAGIC_POSITION] == MAGIC else _MESSAGE_ATTRIBUTES
     return batch[at] & CODEC_BITS
 
 

@@ -16,7 +16,13 @@ from horolog.broker.coordinators.transaction_coordinator import (
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.network.peer import Peer
-from horolog.record.batch import MAGIC, BatchHeader, parse_header
+from horolog.record.batch import (
+    ATTRIBUTES_LOW_BYTE,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    parse_header,
+)
 from horolog.storage.names import TopicPartition
 
 
@@ -65,7 +71,10 @@ class ProducerTurns:
 
 def transactional_header(records: Buffer | None) -> BatchHeader | None:
     """Return the header of a transactional batch; None for others, which validation judges."""
-    if not records:
+    # Most batches are of no transaction, which one byte says.
+    if not records or len(records) <= ATTRIBUTES_LOW_BYTE:
+        return None
+    if not records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
         return None
     try:
         header = parse_header(records)
