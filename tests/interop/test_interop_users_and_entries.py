@@ -116,7 +116,11 @@ def admin_file(path: Path) -> tuple[str, str]:
 def test_kafka_obeys_what_horolog_wrote_and_horolog_what_kafka_changed(tmp_path: Path) -> None:
     with RunningBroker(tmp_path / "data", OURS) as ours:
         prepare(ours.address)
+        now_ms = ours.clock.now_ms()
+        ours.call(lambda: ours.broker.metadata._store._log.snapshot(now_ms))  # as when it has grown
+        ours.restart()
         check_everything(ours.address)
+    assert list((tmp_path / "data" / "__cluster_metadata-0").glob("*.checkpoint"))
     kafka = kafka_of(tmp_path)
     with kafka:
         address = kafka.address_of(matrix.LISTENER)
