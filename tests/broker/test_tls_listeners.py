@@ -306,23 +306,3 @@ def test_suites_that_cannot_be_chosen_are_refused(
             ssl_cipher_suites=suites,
             ssl_enabled_protocols=protocols,
         )
-
-
-@pytest.mark.parametrize(
-    ("name", "complaint"),
-    [
-        ("ssl.client.auth", "only per-listener using the listener prefix: ssl.client.auth"),
-        ("listener.name.ssl.ssl.client.auth", "Cannot update these configs dynamically"),
-    ],
-)
-def test_a_running_broker_refuses_other_tls(
-    broker: RunningBroker, certificates: Certificates, name: str, complaint: str
-) -> None:
-    with broker.connect(client_context(certificates)) as connection:
-        change = {"name": name, "config_operation": 0, "value": "required"}
-        resource = {"resource_type": 4, "resource_name": "1", "configs": [change]}
-        (answer,) = connection.ask(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]
-        ).responses
-    assert answer.error_code == 42
-    assert complaint in answer.error_message

@@ -94,9 +94,9 @@ def test_a_password_is_never_repeated() -> None:
 
 def test_a_refused_setting_may_keep_its_default() -> None:
     assert topic_settings()["remote.storage.enable"].read("false") is False
-    assert broker_settings()["ssl.allow.dn.changes"].read("false") is False
-    with pytest.raises(ValueError, match="read when the broker starts"):
-        broker_settings()["ssl.allow.dn.changes"].read("true")
+    assert broker_settings()["ssl.provider"].read("") == ""
+    with pytest.raises(ValueError, match="a class of the JVM"):
+        broker_settings()["ssl.provider"].read("BCFIPS")
 
 
 def test_another_authorizer_than_kafkas_own_is_refused() -> None:

@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 PASSWORD = "store secret"
+# The broker's next certificates, and one without an address.
+_SUBJECTS = {"broker": "broker", "client": "client", "renewed": "broker", "unnamed": "broker"}
 
 
 class Certificates(NamedTuple):
@@ -28,7 +30,7 @@ class Certificates(NamedTuple):
         return self.directory / "trusted.p12"
 
     def pem(self, name: str) -> Path:
-        """Key and certificate of `broker` or `client`."""
+        """Key and certificate: `broker`, `client`, `renewed`, or `unnamed`, with no address."""
         return self.directory / f"{name}.pem"
 
     def encrypted_pem(self, name: str) -> Path:
@@ -48,9 +50,10 @@ def make_certificates(directory: Path) -> Certificates:
             [pkcs12.PKCS12Certificate(authority, b"authority")], _encryption()
         )
     )
-    for name in ("broker", "client"):
+    for name, subject in _SUBJECTS.items():
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = _certificate(name, key, authority, authority_key)
+        is_named = name != "unnamed"
+        certificate = _certificate(subject, key, authority, authority_key, is_named=is_named)
         made.pem(name).write_bytes(_key(key) + _pem(certificate))
         made.encrypted_pem(name).write_bytes(_key(key, encrypted=True) + _pem(certificate))
         made.p12(name).write_bytes(
@@ -66,6 +69,8 @@ def _certificate(
     key: ec.EllipticCurvePrivateKey,
     issuer: x509.Certificate | None,
     issuer_key: ec.EllipticCurvePrivateKey,
+    *,
+    is_named: bool = True,
 ) -> x509.Certificate:
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -79,7 +84,7 @@ def _certificate(
         .not_valid_after(now + datetime.timedelta(days=2))
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
     )
-    if issuer is not None:
+    if issuer is not None and is_named:
         addresses = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         builder = builder.add_extension(x509.SubjectAlternativeName(addresses), critical=False)
     return builder.sign(issuer_key, hashes.SHA256())

@@ -178,3 +178,28 @@ of_broker(
 of_broker("ssl.truststore.type", {"PEM": True, "JKS": REFUSED}, beside=TRUSTING)(
     _accepts_certificate
 )
+
+
+def _takes_another(lab: Lab, name: str) -> bool:
+    """Whether a running broker takes another certificate of its authority."""
+    change = {
+        "name": "listener.name.ssl.ssl.keystore.location",
+        "config_operation": 0,
+        "value": str(CERTIFICATES.pem(name)),
+    }
+    resource = {"resource_type": 4, "resource_name": "1", "configs": [change]}
+    with lab.connect(client_context(CERTIFICATES)) as connection:
+        (answer,) = connection.ask(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]
+        ).responses
+    return bool(answer.error_code == 0)
+
+
+@of_broker("ssl.allow.dn.changes", {"false": False, "true": True}, beside=PEM)
+def whether_a_certificate_may_have_another_name(lab: Lab) -> bool:
+    return _takes_another(lab, "client")
+
+
+@of_broker("ssl.allow.san.changes", {"false": False, "true": True}, beside=PEM)
+def whether_a_certificate_may_lack_names(lab: Lab) -> bool:
+    return _takes_another(lab, "unnamed")

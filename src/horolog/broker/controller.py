@@ -17,13 +17,14 @@ from horolog.broker.new_topics import INTERNAL, NewTopic, with_history
 from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.config import (
+    BrokerConfig,
     SettingChange,
     Settings,
     alter_broker,
     alter_topic,
     check_topic,
 )
-from horolog.errors import ErrorCode, RequestRefused, StorageFailed, printable
+from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFailed, printable
 from horolog.metadata.reconcile import stored_count
 from horolog.metadata.rows import AS_FOUND, FollowedRow, TopicRow
 from horolog.metadata.store import MetadataStore
@@ -49,6 +50,10 @@ def _uncounted(count: int) -> None:
     """Count partitions for no quota."""
 
 
+async def _load_nothing(_: BrokerConfig) -> Callable[[], None]:
+    return lambda: None
+
+
 class Controller:
     """Changes topics and settings. For the event loop's thread only."""
 
@@ -70,6 +75,8 @@ class Controller:
         self._credentials = credentials
         self._quotas = quotas
         self._lock = asyncio.Lock()
+        self.load_tls: Callable[[BrokerConfig], Awaitable[Callable[[], None]]] = _load_nothing
+        """Loads certificates by new settings; returns what takes them. Set by the service."""
 
     # --- topics -----------------------------------------------------------------------
 
@@ -502,8 +509,21 @@ class Controller:
                 self._live.settings, changes, cluster_wide=cluster_wide, replaces=replaces
             )
             await self._check_topics(after)
+            take_tls = await self._loaded_tls(after, changes)
             if not validate_only:
                 await self._put_broker_settings(after, cluster_wide)
+                take_tls()
+
+    async def _loaded_tls(
+        self, after: Settings, changes: Sequence[SettingChange]
+    ) -> Callable[[], None]:
+        """Load certificates if settings of listeners change, the same values included."""
+        if not any(change.name.startswith("listener.name.") for change in changes):
+            return lambda: None
+        try:
+            return await self.load_tls(after.broker_config())
+        except Misconfigured as error:
+            raise RequestRefused(ErrorCode.invalid_request, str(error)) from None
 
     async def _put_broker_settings(self, after: Settings, cluster_wide: bool) -> None:
         history = self._live.config.horolog_history_ms, after.broker_config().horolog_history_ms

@@ -146,6 +146,7 @@ class Service:
             times=times,
             audit=AuditLog(logging.getLogger("horolog.broker.logins")).write,
         )
+        broker.controller.load_tls = server.load_tls
         metrics = None
         try:
             if times is not None:

@@ -65,6 +65,8 @@ _OF_LOGINS: Final = (
     "sasl.jaas.config",
     "connections.max.reauth.ms",
 )
+_OF_STORES: Final = ("ssl.key.", "ssl.keystore.", "ssl.truststore.")
+"""Settings of TLS that may change while the broker runs, as in Kafka."""
 _OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.(?P<key>ssl\..+)")
 
 
@@ -76,7 +78,9 @@ def _of_listener(name: str) -> Setting:
             return replace(base, name=name, of_plugin=True, status=Status.OBEYED)
     match = _OF_LISTENER.fullmatch(name)
     if match and (found := broker_settings().get(match["key"])) is not None:
-        return replace(found, name=name, of_plugin=True, update=UpdateMode.READ_ONLY)
+        is_of_store = match["key"].startswith(_OF_STORES)
+        update = UpdateMode.PER_BROKER if is_of_store else UpdateMode.READ_ONLY
+        return replace(found, name=name, of_plugin=True, update=update)
     raise ValueError(
         f"Unknown broker config name: {name}. A listener can have {', '.join(_OF_LOGINS)} and "
         "settings that begin with ssl. of its own"

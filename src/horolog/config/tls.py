@@ -25,6 +25,10 @@ class ListenerTls:
     """Settings that are not empty, under their names without the listener's."""
     rules: tuple[MappingRule, ...]
 
+    def allows(self, name: str) -> bool:
+        """Return True if a setting that is false by default is true."""
+        return self.settings.get(name, "").lower() == "true"
+
     @property
     def requires_certificate(self) -> bool:
         """True if every client must show a certificate."""

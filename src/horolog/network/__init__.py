@@ -49,6 +49,7 @@ __getattr__, __dir__ = lazy_names(
         "reply": "FileSlots Reply SlicedRecords",
         "request_times": "RequestTimes",
         "stalls": "TICK_SECONDS WINDOW_TICKS",
+        "tls.contexts": "TlsContexts",
         "tls.handshakes": "Handshake Handshakes",
         "tls.transport": "READ_BYTES TlsTransport WRITE_BYTES",
         "turns": "Turns",

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from horolog.config import BrokerConfig, Endpoint, ListenerTls
+from horolog.config import BrokerConfig, Endpoint
 from horolog.errors import Misconfigured, printable
 from horolog.network.accepting import Acceptor
 from horolog.network.budget import ByteBudget
@@ -25,14 +25,15 @@ from horolog.network.peer import ANONYMOUS
 from horolog.network.reply import FileSlots
 from horolog.network.request_times import RequestTimes
 from horolog.network.stalls import StallWatch
+from horolog.network.tls.contexts import TlsContexts
 from horolog.network.tls.handshakes import Handshake, Handshakes
 from horolog.network.tls.transport import TlsTransport
 from horolog.network.turns import Turns
-from horolog.security.contexts import server_context
 
 _LOG = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 5.0
+RELOAD_SECONDS: Final = 5.0
 DRAIN_SECONDS: Final = 5.0
 
 
@@ -85,7 +86,8 @@ class Server:
         self._per_host: Counter[str] = Counter()
         self._without_login: dict[ServerConnection | Handshake, None] = {}  # the oldest first
         self._handshakes: Handshakes | None = None  # set while a listener speaks TLS
-        self._contexts: dict[str, ssl.SSLContext] = {}  # by listener
+        self._contexts = TlsContexts({})
+        self._reloading: asyncio.Task[None] | None = None
         self._most_connections = most_connections
         self._listeners: list[Acceptor] = []
         self._sweeper: asyncio.TimerHandle | None = None
@@ -104,8 +106,9 @@ class Server:
         """
         bound = []
         config = self._config_now()
-        self._contexts = {name: _context(name, tls) for name, tls in config.tls.items()}
+        self._contexts = TlsContexts(config.tls)
         if self._contexts:
+            self._reloading = self._loop.create_task(self._reload())
             self._handshakes = Handshakes(self._loop, self._on_handshake, self._on_no_handshake)
         for endpoint in config.listeners:
             sockets = bind(endpoint, config)
@@ -144,6 +147,8 @@ class Server:
         self._stalls.close()
         for listener in self._listeners:
             listener.close()
+        if self._reloading is not None:
+            self._reloading.cancel()
         if self._sweeper is not None:
             self._sweeper.cancel()
 
@@ -187,6 +192,26 @@ class Server:
             return None
         return str(transport.get_extra_info("principal", ANONYMOUS))
 
+    async def load_tls(self, config: BrokerConfig) -> Callable[[], None]:
+        """Load certificates by settings that are not in effect; return what takes them.
+
+        Raises:
+            Misconfigured: they cannot be used.
+        """
+        changed = await asyncio.to_thread(self._contexts.load, config.tls)
+        return lambda: self._contexts.take(changed, self._config_now().tls)
+
+    async def _reload(self) -> None:
+        """Load certificates whose files change."""
+        while True:
+            await asyncio.sleep(RELOAD_SECONDS)
+            try:
+                wanted = self._config_now().tls
+                changed = await asyncio.to_thread(self._contexts.load_changed, wanted)
+                self._contexts.take(changed, self._config_now().tls)
+            except Exception:  # noqa: BLE001 - a bug keeps the certificates, and is tried again
+                _LOG.exception("certificates cannot be loaded anew: a bug")
+
     def _begin_handshake(self, listener: Endpoint, sock: socket.socket) -> None:
         """Let a thread do the handshake of a client that has connected."""
         assert self._handshakes is not None
@@ -196,7 +221,7 @@ class Server:
             sock.close()
             return
         rules = self._config_now().tls[listener.name].rules
-        context = self._contexts[listener.name]
+        context = self._contexts[listener.name].context
         handshake = Handshake(listener, address, self._loop.time(), context, rules)
         self._handshakes.begin(sock, handshake)
         self._await_login(handshake)
@@ -270,13 +295,6 @@ class Server:
         if self._config_now().logins or self._contexts:
             delay = min(delay, max(self._close_late_logins(now), 0.05))
         self._sweeper = self._loop.call_later(delay, self._sweep)
-
-
-def _context(listener: str, tls: ListenerTls) -> ssl.SSLContext:
-    try:
-        return server_context(tls.settings)
-    except Misconfigured as error:
-        raise Misconfigured(f"the listener {listener}: {error}") from None
 
 
 def bind(endpoint: Endpoint, config: BrokerConfig) -> Sequence[socket.socket]:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "contexts": "load_identity load_trusted server_context versions",
+        "contexts": "ServerTls load_identity load_trusted server_tls versions",
         "jaas": "LoginModule parse_jaas",
         "logins": "LoginFailed PlainLogin ServerLogin",
-        "names": "MappingRule map_name parse_rules subject_name",
+        "names": "MappingRule alternative_names map_name parse_rules subject_name",
         "scram": (
             "LONGEST_MESSAGE Credential ScramLogin ScramMechanism credential_of salt_of salted"
         ),

@@ -10,7 +10,7 @@ import ssl
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from horolog.errors import Misconfigured
 from horolog.security.stores import (
@@ -21,7 +21,7 @@ from horolog.security.stores import (
     trusted_of,
 )
 
-__all__ = ["load_identity", "load_trusted", "server_context", "versions"]
+__all__ = ["ServerTls", "load_identity", "load_trusted", "server_tls", "versions"]
 
 _VERSIONS: Final = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH: Final = {
@@ -32,14 +32,22 @@ _CLIENT_AUTH: Final = {
 _OF_TLS_1_3: Final = frozenset(
     {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
 )
+_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
 _SUITE: Final = re.compile(
     r"TLS_(?P<exchange>RSA|DHE_RSA|ECDHE_RSA|ECDHE_ECDSA)_WITH_"
     r"(?P<cipher>AES_\d+|CHACHA20_POLY1305)_(?P<mode>(?:CBC_|GCM_)?)(?P<digest>SHA\d*)"
 )
 
 
-def server_context(settings: Mapping[str, str]) -> ssl.SSLContext:
-    """Return the context of a broker's listener; reads files.
+class ServerTls(NamedTuple):
+    """Context of a broker's listener, and the broker's certificate in DER."""
+
+    context: ssl.SSLContext
+    certificate: bytes
+
+
+def server_tls(settings: Mapping[str, str]) -> ServerTls:
+    """Return what a broker's listener speaks TLS with; reads files.
 
     Raises:
         Misconfigured: a store or a setting cannot be used; names the setting and no secret.
@@ -60,7 +68,10 @@ def server_context(settings: Mapping[str, str]) -> ssl.SSLContext:
     # Read where no client is asked, too: a store that is named has to be usable.
     if context.verify_mode is not ssl.CERT_NONE or _names_trusted(settings):
         load_trusted(context, settings)
-    return context
+    own = _CERTIFICATE.search(identity.pem)
+    if own is None:
+        raise Misconfigured("the key store has no certificate that begins with BEGIN CERTIFICATE")
+    return ServerTls(context, ssl.PEM_cert_to_DER_cert(own[0]))
 
 
 def _names_trusted(settings: Mapping[str, str]) -> bool:

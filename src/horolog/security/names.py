@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from horolog.errors import Misconfigured
 
-__all__ = ["MappingRule", "map_name", "parse_rules", "subject_name"]
+__all__ = ["MappingRule", "alternative_names", "map_name", "parse_rules", "subject_name"]
 
 _KEYWORDS: Final = {
     "2.5.4.3": "CN",
@@ -28,7 +28,8 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.25": "DC",
     "0.9.2342.19200300.100.1.1": "UID",
 }
-_SEQUENCE, _SET, _OID, _VERSION = 0x30, 0x31, 0x06, 0xA0
+_OID, _VERSION, _EXTENSIONS = 0x06, 0xA0, 0xA3
+_ALTERNATIVE_NAMES: Final = "2.5.29.17"
 # Printable, T61, IA5, General, BMP and UTF8 strings: Java reads all of them as UTF-8.
 _STRINGS: Final = frozenset({0x13, 0x14, 0x16, 0x1B, 0x1E, 0x0C})
 _ESCAPED: Final = re.compile(r'[,=+<>#;"\\]')
@@ -40,13 +41,36 @@ def subject_name(certificate: bytes) -> str:
     Raises:
         ValueError: it is no certificate.
     """
+    parts = [_relative(part) for _, part, _ in _elements(_fields(certificate)[4][1])]
+    return ",".join(reversed(parts))
+
+
+def alternative_names(certificate: bytes) -> frozenset[bytes]:
+    """Return the alternative names of a certificate's subject, in DER.
+
+    Raises:
+        ValueError: it is no certificate.
+    """
+    for tag, content, _ in _fields(certificate):
+        if tag != _EXTENSIONS:
+            continue
+        ((_, extensions, _),) = _elements(content)
+        for _, extension, _ in _elements(extensions):
+            (_, oid, _), *_, (_, value, _) = _elements(extension)
+            if _dotted(oid) == _ALTERNATIVE_NAMES:
+                ((_, names, _),) = _elements(value)
+                return frozenset(whole for _, _, whole in _elements(names))
+    return frozenset()
+
+
+def _fields(certificate: bytes) -> list[tuple[int, bytes, bytes]]:
+    """Return the signed fields of a certificate from its serial number on."""
     ((_, body, _),) = _elements(certificate)
     (_, signed, _), *_ = _elements(body)
     fields = [field for field in _elements(signed) if field[0] != _VERSION]
     if len(fields) < 5:
         raise ValueError("no subject")
-    parts = [_relative(part) for _, part, _ in _elements(fields[4][1])]
-    return ",".join(reversed(parts))
+    return fields
 
 
 def _relative(part: bytes) -> str:
