@@ -325,3 +325,54 @@ def test_a_topic_that_a_client_only_names_is_not_made_over_the_quota(
             answer = connection.ask(ApiKey.METADATA, 5, topics=topics)
             assert answer.topics[0].error_code == 3
     assert [*broker.client.metadata().topics] == ["a"]
+
+
+TIMED = "request_percentage"
+
+
+def test_a_client_that_takes_more_time_than_its_share_waits_one_sample_at_most(
+    broker: RunningBroker,
+) -> None:
+    with broker.connect() as connection, broker.connect() as other:
+        assert change(other, TEST, {TIMED: 1e-6}) == 0
+        for version in (4, 9):
+            answer = connection.ask(ApiKey.METADATA, version, topics=[])
+            assert answer.throttle_time_ms == 1_000
+        connection.send(ApiKey.METADATA, 4, topics=[])
+        assert connection.is_silent(0.2)
+        assert change(other, TEST, {TIMED: None}) == 0
+        assert other.ask(ApiKey.METADATA, 4, topics=[]).throttle_time_ms == 0
+
+
+def test_every_kind_of_request_takes_time(broker: RunningBroker) -> None:
+    broker.create_topic("t")
+    broker.append("t", batch(1_000))
+    requests: list[tuple[ApiKey, int, dict[str, Any]]] = [
+        (ApiKey.PRODUCE, 9, produce_fields("t", {0: batch(1_000)})),
+        (ApiKey.PRODUCE, 3, produce_fields("none", {0: batch(1_000)})),
+        (ApiKey.FETCH, 12, fetch_fields("t", {0: 0})),
+        (ApiKey.FETCH, 12, fetch_fields("t", {0: 99}, max_wait_ms=100)),
+        (ApiKey.FETCH, 12, fetch_fields("t", {0: 2}, max_wait_ms=100)),
+        (ApiKey.CREATE_TOPICS, 7, {"topics": [{"name": "u"}]}),
+        (ApiKey.FIND_COORDINATOR, 3, {"key": "g", "key_type": 0}),
+        (ApiKey.DESCRIBE_CONFIGS, 4, {"resources": [{"resource_type": 2, "resource_name": "t"}]}),
+    ]
+    with broker.connect() as other:
+        assert change(other, {"client-id": "timed"}, {TIMED: 1e-6}) == 0
+    for key, version, fields in requests:
+        with broker.connect() as connection:
+            connection.client_id = "timed"
+            answer = connection.ask(key, version, **fields)
+            assert answer.throttle_time_ms == 1_000, key
+            if key is ApiKey.FETCH:
+                assert answer.responses == ()
+    with broker.connect() as connection:
+        connection.client_id = "timed"
+        assert fetch(connection, replica_id=2).throttle_time_ms == 0
+
+
+def test_a_client_within_its_share_does_not_wait(broker: RunningBroker) -> None:
+    with broker.connect() as connection:
+        assert change(connection, TEST, {TIMED: 99_999.0}) == 0
+        for _ in range(10):
+            assert connection.ask(ApiKey.METADATA, 4, topics=[]).throttle_time_ms == 0

@@ -90,6 +90,14 @@ class Asked:
             answer = connection.ask(ApiKey.FETCH, 12, **asked)
             found["fetch within ms"] = answer.throttle_time_ms
             found["fetch within"] = len(answer.responses[0].partitions[0].records) > 20_000
+        for version in (5, 9):
+            with self.client("request_percentage", 1e-6) as connection:
+                answer = connection.ask(ApiKey.METADATA, version, topics=[])
+                found[f"metadata {version} ms"] = answer.throttle_time_ms
+        with self.client("request_percentage", 1e-6) as connection:
+            answer = connection.ask(ApiKey.FETCH, 12, **asked)
+            found["timed fetch ms"] = answer.throttle_time_ms
+            found["timed fetch"] = len(answer.responses)
         for version in (5, 7):
             with self.client(MUTATED, 1) as connection:
                 topics = [

@@ -24,7 +24,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from horolog.broker.authorisation import Authorise, authorise
 from horolog.broker.broker import BrokerParts
-from horolog.broker.scheduling.begun import rest_of, resumed
+from horolog.broker.scheduling.begun import rest_of, resumed, timed
 from horolog.broker.scheduling.codec_threads import Checkpoint, CodecThreads
 from horolog.broker.scheduling.turns import TimeSlice, next_turn
 from horolog.broker.throttling import with_throttle_time
@@ -196,7 +196,7 @@ class Dispatcher:
                 if type(reply) is tuple:
                     return reply
                 if isinstance(reply, CoroutineType):
-                    return self._begun(reply)
+                    return self._begun(reply, peer)
                 if reply is not None:
                     return cast("Reply", reply)
         header = parse_request_header(frame)
@@ -210,34 +210,54 @@ class Dispatcher:
         response = served.handler(request, self._broker)
         if not isinstance(response, CoroutineType):
             if isinstance(response, Apart):
-                return self._task(self._pack(header, request, response))
+                return self._task(self._pack(header, request, response), peer)
             return packed(header, cast("Response", response))
         try:
             awaited = response.send(None)
         except StopIteration as done:
             response = done.value
         else:
-            return self._task(self._finish(header, request, resumed(response, awaited)))
+            return self._task(self._finish(header, request, resumed(response, awaited)), peer)
         if isinstance(response, Apart) or request.is_long:
-            return self._task(self._pack(header, request, response))
+            return self._task(self._pack(header, request, response), peer)
         return packed(header, response)
 
     def _within_quotas(
         self, frame: Buffer, peer: Peer
     ) -> "Reply | asyncio.Future[Reply | None] | None":
         """Answer a request, and let its client wait if it is over a quota."""
-        answer = self(frame, peer, is_within_quotas=True)
+        is_timed = self._quotas.times_requests
+        if is_timed:
+            peer.begin_step()
+        try:
+            answer = self(frame, peer, is_within_quotas=True)
+        finally:
+            if is_timed:
+                peer.end_step()
         header = parse_request_header(frame)
         wait_ms = self._broker.quotas.record(header, len(frame), peer)
-        if isinstance(answer, asyncio.Future):
-            return self._task(self._throttled(answer, header, wait_ms)) if wait_ms else answer
-        return answer if answer is None else with_throttle_time(header, answer, wait_ms)
+        if not isinstance(answer, asyncio.Future):
+            return self._throttled(answer, header, wait_ms, peer)
+        if wait_ms or is_timed:
+            return self._task(self._throttled_later(answer, header, wait_ms, peer))
+        return answer
 
-    async def _throttled(
-        self, answering: "asyncio.Future[Reply | None]", header: RequestHeader, wait_ms: int
+    async def _throttled_later(
+        self,
+        answering: "asyncio.Future[Reply | None]",
+        header: RequestHeader,
+        wait_ms: int,
+        peer: Peer,
     ) -> Reply | None:
-        answer = await answering
-        return answer if answer is None else with_throttle_time(header, answer, wait_ms)
+        return self._throttled(await answering, header, wait_ms, peer)
+
+    def _throttled(
+        self, reply: Reply | None, header: RequestHeader, wait_ms: int, peer: Peer
+    ) -> Reply | None:
+        """Return a response with the time to wait, that for the time it took included."""
+        if self._quotas.times_requests:
+            wait_ms = max(wait_ms, self._broker.quotas.record_time(header, peer, reply))
+        return with_throttle_time(header, reply, wait_ms) if reply and wait_ms else reply
 
     @property
     def in_flight(self) -> int:
@@ -252,7 +272,7 @@ class Dispatcher:
     def slowly(self, frame: Buffer, peer: Peer) -> "asyncio.Future[Reply | None]":
         """Return the future reply to a request of many fields, of which nothing is done yet."""
         self._large_in_flight += 1
-        answering = self._task(self._answer_slowly(frame, peer))
+        answering = self._task(self._answer_slowly(frame, peer), peer)
         answering.add_done_callback(self._on_large_done)
         return answering
 
@@ -263,21 +283,26 @@ class Dispatcher:
         """Stop decoding and encoding."""
         self._codec.close()
 
-    def _task(self, answering: Coroutine[Any, Any, Reply | None]) -> "asyncio.Future[Reply | None]":
+    def _task(
+        self, answering: Coroutine[Any, Any, Reply | None], peer: Peer | None = None
+    ) -> "asyncio.Future[Reply | None]":
+        """Begin a task; its time is counted for a peer if it is given."""
+        if peer is not None and self._quotas.times_requests:
+            answering = timed(peer, answering)
         task = self._loop.create_task(answering)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def _begun(
-        self, answering: Coroutine[Any, Any, Reply]
+        self, answering: Coroutine[Any, Any, Reply], peer: Peer
     ) -> "Reply | asyncio.Future[Reply | None]":
         """Return the reply of a shortcut's coroutine, or its future if it has to wait."""
         try:
             awaited = answering.send(None)
         except StopIteration as done:
             return cast("Reply", done.value)
-        return self._task(rest_of(answering, awaited))
+        return self._task(rest_of(answering, awaited), peer)
 
     async def _finish(
         self, header: RequestHeader, request: Request[Any], answering: Coroutine[Any, Any, Response]
@@ -306,7 +331,7 @@ class Dispatcher:
         if not self._quotas.is_set:
             return reply
         wait_ms = self._broker.quotas.record(header, len(frame), peer)
-        return reply if reply is None else with_throttle_time(header, reply, wait_ms)
+        return self._throttled(reply, header, wait_ms, peer)
 
 
 def _packed_densely(

@@ -6,6 +6,7 @@ nothing more of its connection. The time is the event loop's, not that of the br
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.network.peer import Peer
@@ -19,8 +20,8 @@ from horolog.wire.leaders import NodeEndpoint, nodes_field
 from horolog.wire.packing import INT32
 from horolog.wire.schema import load
 
-_THROTTLE_TIME = "throttle_time_ms"
-_WITH_NODES = 10  # the first version of Produce whose response may end with endpoints
+_THROTTLE_TIME: Final = "throttle_time_ms"
+_WITH_NODES: Final = 10  # the first version of Produce whose response may end with endpoints
 
 
 class ClientQuotas:
@@ -47,14 +48,27 @@ class ClientQuotas:
 
         A client that waits is sent nothing: the bytes do not count then.
         """
+        if self.quotas.times_requests:
+            peer.end_step()
+        time_ms = self._took(peer, client_id)
         limit = self._limit(QuotaKey.CONSUMER_BYTE_RATE, peer, client_id)
         if limit is None:
-            return 0
+            return time_ms
         now_ms, used = 1000 * self._now_s(), size()
-        wait_ms = self.quotas.use(limit, used, now_ms)
+        wait_ms = max(self.quotas.use(limit, used, now_ms), time_ms)
         if wait_ms:
             self.quotas.give_back(limit, used, now_ms)
         return wait_ms
+
+    def _took(self, peer: Peer, client_id: str) -> int:
+        """Record the time that requests of a client took; return for how long it waits."""
+        if not self.quotas.times_requests:
+            return 0
+        used_s = peer.take_used_s()
+        limit = self._limit(QuotaKey.REQUEST_PERCENTAGE, peer, client_id)
+        if limit is None:
+            return 0
+        return self.quotas.use(limit, 100 * used_s, 1000 * self._now_s())
 
     def most_fetched(self, peer: Peer, client_id: str, asked: int) -> int:
         """Return the most bytes that a fetch may read."""
@@ -62,10 +76,26 @@ class ClientQuotas:
         return asked if limit is None else min(asked, self.quotas.most_at_once(limit))
 
     def record(self, header: RequestHeader, size: int, peer: Peer) -> int:
-        """Record a request of `size` bytes; return for how many milliseconds its client waits."""
+        """Record a produce request of `size` bytes; return for how long its client waits."""
         if header.api_key is not ApiKey.PRODUCE:
             return 0
         wait_ms = self.produced(peer, header.client_id or "", size)
+        if wait_ms:
+            peer.mute(wait_ms / 1000)
+        return wait_ms
+
+    def record_time(self, header: RequestHeader, peer: Peer, reply: Reply | None) -> int:
+        """Record the time of a request that was answered; return for how long its client waits.
+
+        A fetch was recorded before its response was made. Requests without a response and those of
+        other brokers do not count.
+        """
+        if header.api_key is ApiKey.FETCH:
+            return 0
+        if header.api_key is ApiKey.WRITE_TXN_MARKERS or reply is None:
+            peer.take_used_s()
+            return 0
+        wait_ms = self._took(peer, header.client_id or "")
         if wait_ms:
             peer.mute(wait_ms / 1000)
         return wait_ms

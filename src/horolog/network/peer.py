@@ -1,13 +1,18 @@
 """Client of a connection, as request handlers see it."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Final
 
 from horolog.config import Endpoint
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """Kafka's principal of unauthenticated clients."""
+
+
+_MOST_TIMES: Final = 1_024
 
 
 class Peer:
@@ -22,12 +27,15 @@ class Peer:
         "_on_gone",
         "_on_muted",
         "_on_refused",
+        "_step_began",
+        "_used_s",
         "host",
         "is_gone",
         "last_commit",
         "listener",
         "login",
         "principal",
+        "thread_times",
     )
 
     def __init__(
@@ -47,6 +55,9 @@ class Peer:
         """State of the handler of commits for the next commit of this connection."""
         self.login: object = None
         """State of the login until the client has authenticated."""
+        self.thread_times: deque[float] | None = None
+        """Seconds of threads that its requests took; None while these are not counted."""
+        self._step_began = self._used_s = 0.0
         self._on_authenticated = on_authenticated
         self._on_refused = on_refused
         self._on_muted = on_muted
@@ -63,6 +74,25 @@ class Peer:
         """Start no more requests, and close the connection after the response in flight."""
         if self._on_refused is not None and not self.is_gone:
             self._on_refused()
+
+    def begin_step(self) -> None:
+        """Count the time of the event loop from here on as used by a request of this client."""
+        if self.thread_times is None:
+            self.thread_times = deque(maxlen=_MOST_TIMES)
+        self._step_began = perf_counter()
+
+    def end_step(self) -> None:
+        """Count the time since the step began. Within a step, another one begins."""
+        now = perf_counter()
+        self._used_s += now - self._step_began
+        self._step_began = now
+
+    def take_used_s(self) -> float:
+        """Return the seconds that were counted, those of threads included, and forget them."""
+        used, self._used_s = self._used_s, 0.0
+        while self.thread_times:
+            used += self.thread_times.popleft()
+        return used
 
     def mute(self, seconds: float) -> None:
         """Read nothing more of the client for so long. The response in flight is sent."""

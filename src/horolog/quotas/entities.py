@@ -48,6 +48,7 @@ OBEYED: Final = frozenset(
     {
         QuotaKey.PRODUCER_BYTE_RATE,
         QuotaKey.CONSUMER_BYTE_RATE,
+        QuotaKey.REQUEST_PERCENTAGE,
         QuotaKey.CONTROLLER_MUTATION_RATE,
     }
 )

@@ -75,6 +75,8 @@ class Quotas:
         self._buckets = _Uses[TokenBucket](mutation_span)
         self.is_set = False
         """Whether any quota of users or clients is set that is obeyed."""
+        self.times_requests = False
+        """Whether any of these is about the time that requests take."""
 
     def put(self, entity: Entity, key: str, value: float | None) -> None:
         """Set a quota; None removes it."""
@@ -94,6 +96,7 @@ class Quotas:
             if not limits:
                 del self._limits[QuotaKey(key)]
         self.is_set = bool(self._limits)
+        self.times_requests = QuotaKey.REQUEST_PERCENTAGE in self._limits
         if not self.is_set:
             self._sums.clear()
             self._buckets.clear()
@@ -135,7 +138,10 @@ class Quotas:
         """Record what a client has used; return for how many milliseconds it has to wait."""
         window = self._sums.of(limit.usage, now_ms, WindowedSum)
         window.add(amount, now_ms, self._span)
-        return window.wait_ms(limit.a_second, now_ms, self._span)
+        wait_ms = window.wait_ms(limit.a_second, now_ms, self._span)
+        if limit.usage[0] is QuotaKey.REQUEST_PERCENTAGE:
+            return min(wait_ms, self._span.sample_ms)  # as Kafka bounds it
+        return wait_ms
 
     def mutate(self, limit: Limit, count: int, now_ms: float, *, is_strict: bool) -> int:
         """Record partitions that are made or deleted; return for how long the client has to wait.

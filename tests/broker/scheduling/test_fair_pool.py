@@ -4,11 +4,14 @@ import gc
 import weakref
 from concurrent.futures import wait
 from threading import Event
+from time import perf_counter
 
 import pytest
 from patience import PATIENCE_S
 
 from horolog.broker import FairPool
+from horolog.config import Endpoint
+from horolog.network import Peer
 
 
 @pytest.fixture
@@ -79,3 +82,21 @@ def test_nothing_of_a_job_that_failed_waits_for_the_collector(pool: FairPool) ->
         assert seen[0]() is None
     finally:
         gc.enable()
+
+
+def test_the_time_of_a_job_counts_for_its_client_once_that_is_asked_for(pool: FairPool) -> None:
+    peer = Peer(Endpoint("PLAINTEXT", "127.0.0.1", 9092))
+
+    def work() -> None:
+        until = perf_counter() + 0.01
+        while perf_counter() < until:
+            pass
+
+    pool.submit(peer, work).result(PATIENCE_S)
+    assert peer.take_used_s() == 0
+    peer.begin_step()
+    pool.submit(peer, work).result(PATIENCE_S)
+    failing = pool.submit(peer, lambda: work() or 1 // 0)  # type: ignore[func-returns-value]
+    assert isinstance(failing.exception(PATIENCE_S), ZeroDivisionError)
+    assert peer.take_used_s() >= 0.02
+    assert peer.take_used_s() == 0

@@ -23,6 +23,7 @@ however large it is, so that a reader never gets stuck (KIP-74).
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
@@ -40,6 +41,7 @@ from horolog.broker.partition import Partition
 from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
 from horolog.errors import ErrorCode, HorologError, RequestRefused
+from horolog.network.peer import Peer
 from horolog.network.reply import Reply
 from horolog.rights.entries import CLUSTER_NAME
 from horolog.wire.acl import AclOperation
@@ -166,6 +168,7 @@ def _wait_ms(
 ) -> int:
     """Return for how many milliseconds a consumer has to wait instead of an answer."""
     if is_follower(request.body):
+        request.peer.take_used_s()
         return 0
     return broker.quotas.fetched(
         request.peer,
@@ -288,13 +291,26 @@ async def _read_all(
             if read is None and reading.may_convert:
                 read = await broker.searchers.run(request.peer, partial(reading.read, some))
             elif read is None:
-                read = await loop.run_in_executor(broker.readers, reading.read, some)
+                read = await loop.run_in_executor(
+                    broker.readers, _read_by, request.peer, reading, some
+                )
             partitions += read
         found.append(FetchedTopic(topic.name, topic.topic_id, partitions))
     for name, count in reading.converted.items():
         who = (request.version, request.client_id, request.peer.host)
         broker.conversions.note(ApiKey.FETCH, *who, name, count)
     return found
+
+
+def _read_by(
+    peer: Peer, reading: FetchReading, some: Sequence[RequestedPartition]
+) -> list[FetchedPartition]:
+    """Read partitions in a thread, and count its time where that is asked for."""
+    began, times = perf_counter(), peer.thread_times
+    read = reading.read(some)
+    if times is not None:
+        times.append(perf_counter() - began)
+    return read
 
 
 def _stretches(partitions: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -15,6 +15,8 @@ from functools import partial
 from types import coroutine
 from typing import Any, TypeVar, cast
 
+from horolog.network.peer import Peer
+
 T = TypeVar("T")
 
 
@@ -38,3 +40,27 @@ def resumed(begun: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, 
             awaited = step()
         except StopIteration as done:
             return cast(T, done.value)
+
+
+async def timed(peer: Peer, begun: Coroutine[Any, Any, T]) -> T:
+    """Finish a coroutine, and count the time of each of its steps as used by a client."""
+    return await _timed(peer, begun)
+
+
+@coroutine
+def _timed(peer: Peer, begun: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    step: Callable[[], Any] = partial(begun.send, None)
+    while True:
+        peer.begin_step()
+        try:
+            awaited = step()
+        except StopIteration as done:
+            return cast(T, done.value)
+        finally:
+            peer.end_step()
+        try:
+            sent = yield awaited
+        except BaseException as error:  # noqa: BLE001 - handed to the coroutine
+            step = partial(begun.throw, error)
+        else:
+            step = partial(begun.send, sent)

@@ -10,7 +10,10 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
+from time import perf_counter
 from typing import Any, Final, TypeVar
+
+from horolog.network.peer import Peer
 
 T = TypeVar("T")
 
@@ -47,19 +50,28 @@ class FairPool:
                 self._queues[owner] = jobs
         if not future.set_running_or_notify_cancel():
             return
+        began = perf_counter()
         try:
             result = call()
         except BaseException as error:  # noqa: BLE001 - set on the job's future
+            _note_time(owner, began)
             future.set_exception(error)
             # The error has this frame, and the frame the future: else only the collector of
             # garbage would free what the job had in hand.
             del future, call, jobs
         else:
+            _note_time(owner, began)
             future.set_result(result)
 
     def shutdown(self) -> None:
         """Accept no more calls, and return when all have ended."""
         self._threads.shutdown()
+
+
+def _note_time(owner: Hashable, began: float) -> None:
+    """Count the time of a job as used by its client, where that is asked for."""
+    if isinstance(owner, Peer) and owner.thread_times is not None:
+        owner.thread_times.append(perf_counter() - began)
 
 
 _Job = tuple[Future[Any], Callable[[], Any]]
