@@ -13,7 +13,7 @@ import pytest
 from certificates import Certificates
 from command_runner import run_command as run
 from overrides import override
-from running_broker import NOW_MS, RunningBroker, a_broker
+from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 from scripted_broker import Raw, ScriptedBroker, Silence
 
 from horolog.clock import ManualClock
@@ -113,6 +113,24 @@ def test_a_broker_that_authenticates_is_asked_without_a_login(
         ran = run("health", "--alive", "-b", secured.bootstrap, "--command-config", file)
     assert (ran.code, ran.err) == (0, "")
     assert {seen.api_key for seen in secured.seen} == {ApiKey.API_VERSIONS}
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+@pytest.mark.parametrize("asked", ["none", "required"])
+def test_a_certificate_of_the_broker_is_answer_enough(
+    make_broker: MakeBroker, certificates: Certificates, version: str, asked: str
+) -> None:
+    broker = make_broker(
+        listeners="SSL://127.0.0.1:0",
+        ssl_keystore_type="PEM",
+        ssl_keystore_location=str(certificates.pem("broker")),
+        ssl_truststore_type="PEM",
+        ssl_truststore_location=str(certificates.authority),
+        ssl_client_auth=asked,
+        ssl_enabled_protocols=version,
+    )
+    ran = run("health", "--alive", "-b", broker.address)
+    assert ran == (0, f"{broker.address} answers\n", "")
 
 
 def test_a_check_that_runs_every_few_seconds_imports_little() -> None:

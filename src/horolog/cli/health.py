@@ -1,5 +1,6 @@
 """`horolog health`: what is wrong with a broker, for people and scripts."""
 
+import socket
 from dataclasses import replace
 from typing import Annotated, Final
 
@@ -8,7 +9,10 @@ import typer
 from horolog.cli.connecting import HorologBrokers
 from horolog.cli.options import with_options
 from horolog.client.brokers import Brokers
+from horolog.client.config import Address, parse_bootstrap_servers
+from horolog.client.connection import NoAnswer
 from horolog.client.deadline import Deadline
+from horolog.client.security import AuthenticationFailed
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.results import Answer, Shown, Table
 from horolog.wire.questions import HEALTH
@@ -47,9 +51,31 @@ def _alive(brokers: HorologBrokers) -> Answer:
     connections = Brokers(replace(config, security=config.security.without_login))
     try:
         connections.any(Deadline.after_ms(ALIVE_WITHIN_MS))
+    except (AuthenticationFailed, NoAnswer):
+        # A listener with TLS, of which the settings say nothing, or that asks for a certificate.
+        if not any(map(_shows_certificate, parse_bootstrap_servers(config.bootstrap_servers))):
+            raise
     finally:
         connections.close()
     return Answer({"alive": True}, [f"{brokers.bootstrap} answers"])
+
+
+def _shows_certificate(address: Address) -> bool:
+    """Return True if a broker answers a TLS handshake; whose certificate it shows is not asked."""
+    import ssl  # noqa: PLC0415 - nearly never
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection(address, ALIVE_WITHIN_MS / 1000) as sock,
+            context.wrap_socket(sock) as secured,
+        ):
+            return secured.getpeercert(binary_form=True) is not None
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")  # after its certificate it wants the client's
+    except OSError:
+        return False
 
 
 def _findings(brokers: HorologBrokers) -> Answer:
