@@ -376,3 +376,40 @@ def test_a_client_within_its_share_does_not_wait(broker: RunningBroker) -> None:
         assert change(connection, TEST, {TIMED: 99_999.0}) == 0
         for _ in range(10):
             assert connection.ask(ApiKey.METADATA, 4, topics=[]).throttle_time_ms == 0
+
+
+CONNECTED = "connection_creation_rate"
+
+
+def test_a_connection_over_the_rate_of_its_address_is_not_read_and_closed(
+    broker: RunningBroker,
+) -> None:
+    with broker.connect() as connection:
+        assert change(connection, {"ip": "127.0.0.1"}, {CONNECTED: 0.5}) == 42
+        assert change(connection, {"ip": "127.0.0.1"}, {CONNECTED: 1.0}) == 0
+        allowed = [broker.connect() for _ in range(WINDOW_S)]
+        for other in allowed:
+            other.ask(ApiKey.METADATA, 4, topics=[])
+        with broker.connect() as refused:
+            refused.send(ApiKey.METADATA, 4, topics=[])
+            assert refused.is_silent(0.1)
+            assert refused.is_closed()
+        assert change(connection, {"ip": "127.0.0.1"}, {CONNECTED: None}) == 0
+        with broker.connect() as again:
+            again.ask(ApiKey.METADATA, 4, topics=[])
+        for other in allowed:
+            other.socket.close()
+
+
+def test_a_broker_stops_at_once_though_connections_are_held(
+    broker_process: BrokerProcess,
+) -> None:
+    with broker_process.connect() as connection:
+        assert change(connection, {"ip": None}, {CONNECTED: 1.0}) == 0
+    connections = [broker_process.connect() for _ in range(WINDOW_S + 5)]
+    begun = time.monotonic()
+    assert broker_process.terminate() == 0
+    assert time.monotonic() - begun < 4
+    for connection in connections:
+        assert connection.is_closed()
+        connection.socket.close()

@@ -127,6 +127,9 @@ class Asked:
                 (PRODUCED, 1.0, {"user": "a", "ip": "1.2.3.4"}),
                 (PRODUCED, 1.0, {"ip": "1.2.3.4"}),
                 ("connection_creation_rate", 1.0, {"user": "a"}),
+                ("connection_creation_rate", 1.5, {"ip": "1.2.3.4"}),
+                ("connection_creation_rate", 1e6, {"ip": "1.2.3.4"}),
+                ("connection_creation_rate", 1e6, {"ip": "no.such.host.invalid"}),
                 ("nonsense", 1.0, {"user": "a"}),
                 (PRODUCED, -1.0, {"user": "nobody"}),
             ):

@@ -125,7 +125,7 @@ def test_after_its_wait_a_silent_client_is_within_its_quota(
     now_ms = max(at_ms for at_ms, _ in uses)
     wait = window.wait_ms(limit, now_ms, SPAN)
     assert 0 <= wait <= MOST_MS
-    assert window.wait_ms(limit, now_ms + max(wait, 11_000), SPAN) == 0
+    assert window.wait_ms(limit, now_ms + max(wait, 11_000) + 1, SPAN) == 0
 
 
 # --- 7.5 ---
@@ -235,3 +235,22 @@ def test_partitions_are_tokens_of_which_a_window_holds_so_many(mutating: Quotas)
 def test_older_requests_pass_and_wait(mutating: Quotas) -> None:
     assert mutate(mutating, 8, 0, is_strict=False) == 6_000
     assert mutate(mutating, 1, 0, is_strict=False) == 8_000
+
+
+# --- 7.8 ---
+
+
+def test_connections_of_an_address_over_its_rate_wait_a_sample_at_most_and_do_not_count() -> None:
+    quotas = Quotas(SPAN, SPAN)
+    quotas.put(frozenset({("ip", "127.0.0.1")}), QuotaKey.CONNECTION_CREATION_RATE, 1)
+    quotas.put(frozenset({("ip", None)}), QuotaKey.CONNECTION_CREATION_RATE, 0.1)
+    assert not quotas.is_set  # no request is looked at for it
+    assert [quotas.connect("127.0.0.1", 0) for _ in range(10)] == [0] * 10
+    assert [quotas.connect("127.0.0.1", 0) for _ in range(10)] == [1_000] * 10
+    assert quotas.connect("127.0.0.1", 10_900) == 100
+    assert quotas.connect("127.0.0.1", 11_000) == 0
+    assert quotas.connect("::1", 0) == 0
+    assert quotas.connect("0:0:0:0:0:0:0:1", 0) == 1_000
+    quotas.put(frozenset({("ip", "127.0.0.1")}), QuotaKey.CONNECTION_CREATION_RATE, None)
+    quotas.put(frozenset({("ip", None)}), QuotaKey.CONNECTION_CREATION_RATE, None)
+    assert quotas.connect("127.0.0.1", 0) == quotas.connect("::1", 0) == 0

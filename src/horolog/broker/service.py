@@ -144,6 +144,7 @@ class Service:
             file_slots=broker.slices_to_send,
             most_connections=broker.open_files.connections,
             times=times,
+            wait_s=broker.quotas.connected,
             audit=AuditLog(logging.getLogger("horolog.broker.logins")).write,
         )
         broker.controller.load_tls = server.load_tls

@@ -100,6 +100,10 @@ class ClientQuotas:
             peer.mute(wait_ms / 1000)
         return wait_ms
 
+    def connected(self, host: str) -> float:
+        """Record a connection; return for how many seconds it waits before it is closed."""
+        return self.quotas.connect(host, 1000 * self._now_s()) / 1000
+
     def mutations(self, peer: Peer, client_id: str, *, is_strict: bool) -> "Mutations":
         """Return how a request is counted that makes and deletes partitions."""
         limit = None

@@ -16,6 +16,8 @@ _LOG = logging.getLogger(__name__)
 # How many are taken before others get their turn; their files come out of what is reserved.
 AT_ONCE: Final = 16
 RETRY_SECONDS: Final = 1.0
+_MOST_HELD: Final = 1_000
+"""Connections over a quota that wait at a time; further ones are closed at once."""
 
 
 class Acceptor:
@@ -28,12 +30,21 @@ class Acceptor:
         connect: Callable[[], asyncio.BaseProtocol],
         at_once: int = AT_ONCE,
         hand_over: Callable[[socket.socket], object] | None = None,
+        wait_s: Callable[[str], float] | None = None,
     ) -> None:
-        """Accept clients; `hand_over` gets their sockets if something comes before `connect`."""
+        """Accept clients.
+
+        Args:
+            hand_over: gets their sockets if something comes before `connect`.
+            wait_s: returns for how many seconds the connection of an address is not read, and
+                closed then, because it is over a quota; 0 for others.
+        """
         self._loop = asyncio.get_running_loop()
         self._socket = sock
         self._connect = connect
         self._hand_over = hand_over
+        self._wait_s = wait_s
+        self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         self._at_once = at_once
         self._connecting: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
@@ -47,11 +58,15 @@ class Acceptor:
         if self._retry is not None:
             self._retry.cancel()
         self._socket.close()
+        for client, end in self._held.items():
+            end.cancel()
+            client.close()
+        self._held.clear()
 
     def _on_clients(self) -> None:
         for _ in range(self._at_once):
             try:
-                client, _ = self._socket.accept()
+                client, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -59,12 +74,27 @@ class Acceptor:
                 return
             self._is_short = False
             client.setblocking(False)
+            wait_s = self._wait_s(address[0]) if self._wait_s is not None else 0
+            if wait_s:
+                self._hold(client, wait_s)
+                continue
             if self._hand_over is not None:
                 self._hand_over(client)
                 continue
             task = self._loop.create_task(self._serve(client))
             self._connecting.add(task)
             task.add_done_callback(self._connecting.discard)
+
+    def _hold(self, client: socket.socket, wait_s: float) -> None:
+        """Read nothing of a client, and close it later."""
+        if len(self._held) >= _MOST_HELD:
+            client.close()
+            return
+        self._held[client] = self._loop.call_later(wait_s, self._let_go, client)
+
+    def _let_go(self, client: socket.socket) -> None:
+        del self._held[client]
+        client.close()
 
     def _rest(self, error: OSError) -> None:
         """Pause accepting, because the process is at its limit of open files."""

@@ -50,9 +50,11 @@ class Server:
         most_connections: int,
         times: RequestTimes | None = None,
         audit: Callable[[int, str], object] = _LOG.log,
+        wait_s: Callable[[str], float] | None = None,
     ) -> None:
         """Prepare to serve; `audit` gets a level and a line for each failed handshake."""
         self._audit = audit
+        self._wait_s = wait_s  # of a connection of an address that is over a quota
         self._config_now = config_now  # settings change while connections are open
         self._loop = asyncio.get_running_loop()
         self.connections: set[ServerConnection] = set()
@@ -119,7 +121,9 @@ class Server:
                 connect = partial(ServerConnection, self.shared, bound[-1])
                 begin = partial(self._begin_handshake, bound[-1])
                 hand_over = begin if endpoint.name in self._contexts else None
-                self._listeners.append(Acceptor(sock, backlog, connect, hand_over=hand_over))
+                self._listeners.append(
+                    Acceptor(sock, backlog, connect, hand_over=hand_over, wait_s=self._wait_s)
+                )
         self._sweep()
         return tuple(bound)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "entities": "CLIENT_ID IP OBEYED USER Entity QuotaKey "
+        "entities": "CLIENT_ID IP USER Entity QuotaKey "
         "check_entity check_filter check_quota is_match",
         "model": "Limit Quotas",
         "windows": "MOST_MS Span TokenBucket WindowedSum",

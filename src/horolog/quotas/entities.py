@@ -11,7 +11,6 @@ from horolog.errors import ErrorCode, RequestRefused
 __all__ = [
     "CLIENT_ID",
     "IP",
-    "OBEYED",
     "USER",
     "Entity",
     "QuotaKey",
@@ -43,16 +42,6 @@ class QuotaKey(StrEnum):
     CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
     CONNECTION_CREATION_RATE = "connection_creation_rate"
 
-
-OBEYED: Final = frozenset(
-    {
-        QuotaKey.PRODUCER_BYTE_RATE,
-        QuotaKey.CONSUMER_BYTE_RATE,
-        QuotaKey.REQUEST_PERCENTAGE,
-        QuotaKey.CONTROLLER_MUTATION_RATE,
-    }
-)
-"""Quotas that this broker obeys. Others are kept, and cannot be set here."""
 
 _WHOLE: Final = {
     QuotaKey.PRODUCER_BYTE_RATE: ("LONG", _MOST_LONG),
@@ -116,8 +105,6 @@ def check_quota(entity: Entity, key: str, value: float | None) -> None:
         return
     if not value > 0 or math.isinf(value):
         raise _invalid(f"Quota {key} must be a number greater than 0")
-    if key not in OBEYED:
-        raise _invalid(f"{key} is not obeyed by this broker, and cannot be set here")
     kind, most = _WHOLE.get(QuotaKey(key), ("", math.inf))
     if value > most:
         raise _invalid(f"Proposed value for {key} is too large for a {kind}.")

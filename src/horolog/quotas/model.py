@@ -1,10 +1,11 @@
 """All quotas of a cluster: which of them applies to a client, and what it has used of it."""
 
 import hashlib
+import ipaddress
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from horolog.quotas.entities import CLIENT_ID, OBEYED, USER, Entity, QuotaKey
+from horolog.quotas.entities import CLIENT_ID, IP, USER, Entity, QuotaKey
 from horolog.quotas.windows import Span, TokenBucket, WindowedSum
 
 __all__ = ["Limit", "Quotas"]
@@ -12,6 +13,8 @@ __all__ = ["Limit", "Quotas"]
 _MOST_WINDOWS: Final = 4_096
 _AT_ONCE: Final = 2  # so that more are dropped than made
 _LONGEST_NAME: Final = 128
+_KEYS: Final = frozenset(QuotaKey)
+_BOUNDED: Final = (QuotaKey.REQUEST_PERCENTAGE, QuotaKey.CONNECTION_CREATION_RATE)
 _ABSENT: Final = object()
 _DEFAULT: Final = None
 
@@ -71,6 +74,7 @@ class Quotas:
         self._mutation_span = mutation_span
         self._values: dict[tuple[Entity, str], float] = {}
         self._limits: dict[QuotaKey, dict[tuple[object, object], float]] = {}
+        self._addresses: dict[str | None, float] = {}  # None: all others
         self._sums = _Uses[WindowedSum](span)
         self._buckets = _Uses[TokenBucket](mutation_span)
         self.is_set = False
@@ -85,7 +89,10 @@ class Quotas:
         else:
             self._values[entity, key] = value
         names = dict(entity)
-        if key not in OBEYED or not names.keys() <= {USER, CLIENT_ID}:
+        if key not in _KEYS:
+            return
+        if IP in names:
+            self._put_address(names[IP], value)
             return
         level = names.get(USER, _ABSENT), names.get(CLIENT_ID, _ABSENT)
         limits = self._limits.setdefault(QuotaKey(key), {})
@@ -97,9 +104,33 @@ class Quotas:
                 del self._limits[QuotaKey(key)]
         self.is_set = bool(self._limits)
         self.times_requests = QuotaKey.REQUEST_PERCENTAGE in self._limits
-        if not self.is_set:
+        if not self.is_set and not self._addresses:
             self._sums.clear()
             self._buckets.clear()
+
+    def _put_address(self, address: str | None, value: float | None) -> None:
+        key = address and _plain(address)
+        if value is not None and value > 0:
+            self._addresses[key] = value
+        else:
+            self._addresses.pop(key, None)
+
+    def connect(self, address: str, now_ms: float) -> int:
+        """Record a connection of an address; return after how many milliseconds it is closed.
+
+        Mostly 0: it is served. One that is closed does not count.
+        """
+        if not self._addresses:
+            return 0
+        address = _plain(address)
+        a_second = self._addresses.get(address, self._addresses.get(None))
+        if a_second is None:
+            return 0
+        limit = Limit(a_second, (QuotaKey.CONNECTION_CREATION_RATE, "", address))
+        wait_ms = self.use(limit, 1, now_ms)
+        if wait_ms:
+            self.give_back(limit, 1, now_ms)
+        return wait_ms
 
     def get(self, entity: Entity, key: str) -> float | None:
         """Return the value of a quota; None if it is not set."""
@@ -139,7 +170,7 @@ class Quotas:
         window = self._sums.of(limit.usage, now_ms, WindowedSum)
         window.add(amount, now_ms, self._span)
         wait_ms = window.wait_ms(limit.a_second, now_ms, self._span)
-        if limit.usage[0] is QuotaKey.REQUEST_PERCENTAGE:
+        if limit.usage[0] in _BOUNDED:
             return min(wait_ms, self._span.sample_ms)  # as Kafka bounds it
         return wait_ms
 
@@ -161,6 +192,14 @@ class Quotas:
         window = self._sums.get(limit.usage)
         if window is not None:
             window.add(-amount, now_ms, self._span)
+
+
+def _plain(address: str) -> str:
+    """Return the one text of an address; other text as it is."""
+    try:
+        return str(ipaddress.ip_address(address.partition("%")[0]))
+    except ValueError:
+        return address
 
 
 def _levels(user: str, client_id: str) -> Iterator[tuple[object, object]]:
