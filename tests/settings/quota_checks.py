@@ -1,5 +1,7 @@
 """For every broker setting about quotas, the difference it makes."""
 
+import time
+
 from raw_connection import produce_fields
 from setting_checks import of_broker
 from settings_lab import Lab
@@ -50,3 +52,13 @@ def errors_of_topics_by_samples(lab: Lab) -> list[int]:
 @of_broker("controller.quota.window.size.seconds", {"1": [0, 89], "2": [0, 0]})
 def errors_of_topics_by_length_of_samples(lab: Lab) -> list[int]:
     return _codes(lab)
+
+
+@of_broker("max.connection.creation.rate", {"2147483647": False, "1": True, "0": True})
+def whether_many_connections_wait_to_be_accepted(lab: Lab) -> bool:
+    begun = time.monotonic()
+    connections = [lab.connect() for _ in range(15)]
+    for connection in connections:
+        with connection:
+            connection.ask(ApiKey.METADATA, 4, topics=[])
+    return time.monotonic() - begun > 2  # for the last ones a sample each

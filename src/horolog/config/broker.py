@@ -38,6 +38,7 @@ class BrokerConfig:
     queued_max_request_bytes: int = -1
     connections_max_idle_ms: int = 600_000
     max_connections: int = INT_MAX
+    max_connection_creation_rate: int = INT_MAX
     controller_quota_window_num: int = 11
     controller_quota_window_size_seconds: int = 1
     quota_window_num: int = 11

@@ -31,6 +31,7 @@ class Acceptor:
         at_once: int = AT_ONCE,
         hand_over: Callable[[socket.socket], object] | None = None,
         wait_s: Callable[[str], float] | None = None,
+        pause_s: Callable[[], float] | None = None,
     ) -> None:
         """Accept clients.
 
@@ -38,12 +39,15 @@ class Acceptor:
             hand_over: gets their sockets if something comes before `connect`.
             wait_s: returns for how many seconds the connection of an address is not read, and
                 closed then, because it is over a quota; 0 for others.
+            pause_s: called with each other client; returns for how many seconds none is accepted
+                after it.
         """
         self._loop = asyncio.get_running_loop()
         self._socket = sock
         self._connect = connect
         self._hand_over = hand_over
         self._wait_s = wait_s
+        self._pause_s = pause_s
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         self._at_once = at_once
         self._connecting: set[asyncio.Task[None]] = set()
@@ -80,10 +84,14 @@ class Acceptor:
                 continue
             if self._hand_over is not None:
                 self._hand_over(client)
-                continue
-            task = self._loop.create_task(self._serve(client))
-            self._connecting.add(task)
-            task.add_done_callback(self._connecting.discard)
+            else:
+                task = self._loop.create_task(self._serve(client))
+                self._connecting.add(task)
+                task.add_done_callback(self._connecting.discard)
+            pause_s = self._pause_s() if self._pause_s is not None else 0
+            if pause_s:
+                self._pause(pause_s)
+                return
 
     def _hold(self, client: socket.socket, wait_s: float) -> None:
         """Read nothing of a client, and close it later."""
@@ -105,9 +113,13 @@ class Acceptor:
                 error.strerror,
             )
         self._is_short = True
+        self._pause(RETRY_SECONDS)
+
+    def _pause(self, seconds: float) -> None:
+        """Accept nobody for so long; clients wait in the backlog."""
         self._loop.remove_reader(self._socket)
         self._retry = self._loop.call_later(
-            RETRY_SECONDS, self._loop.add_reader, self._socket, self._on_clients
+            seconds, self._loop.add_reader, self._socket, self._on_clients
         )
 
     async def _serve(self, client: socket.socket) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from horolog.config import BrokerConfig, Endpoint
+from horolog.config.broker import INT_MAX
 from horolog.errors import Misconfigured, printable
 from horolog.network.accepting import Acceptor
 from horolog.network.budget import ByteBudget
@@ -29,9 +30,11 @@ from horolog.network.tls.contexts import TlsContexts
 from horolog.network.tls.handshakes import Handshake, Handshakes
 from horolog.network.tls.transport import TlsTransport
 from horolog.network.turns import Turns
+from horolog.quotas.windows import Span, WindowedSum
 
 _LOG = logging.getLogger(__name__)
 
+_LEAST_RATE: Final = 1e-9  # for 0, which has no rate to divide by
 SWEEP_SECONDS: Final = 5.0
 RELOAD_SECONDS: Final = 5.0
 DRAIN_SECONDS: Final = 5.0
@@ -54,6 +57,7 @@ class Server:
     ) -> None:
         """Prepare to serve; `audit` gets a level and a line for each failed handshake."""
         self._audit = audit
+        self._accepted = WindowedSum()  # connections, by the limit of their rate
         self._wait_s = wait_s  # of a connection of an address that is over a quota
         self._config_now = config_now  # settings change while connections are open
         self._loop = asyncio.get_running_loop()
@@ -122,7 +126,14 @@ class Server:
                 begin = partial(self._begin_handshake, bound[-1])
                 hand_over = begin if endpoint.name in self._contexts else None
                 self._listeners.append(
-                    Acceptor(sock, backlog, connect, hand_over=hand_over, wait_s=self._wait_s)
+                    Acceptor(
+                        sock,
+                        backlog,
+                        connect,
+                        hand_over=hand_over,
+                        wait_s=self._wait_s,
+                        pause_s=self._pause_s,
+                    )
                 )
         self._sweep()
         return tuple(bound)
@@ -162,6 +173,18 @@ class Server:
         if self._handshakes is not None:
             await self._handshakes.close()
         await asyncio.sleep(0)
+
+    def _pause_s(self) -> float:
+        """Count an accepted connection; return for how long none is to be accepted after it."""
+        config = self._config_now()
+        rate = config.max_connection_creation_rate
+        if rate == INT_MAX:
+            return 0
+        span = Span(config.quota_window_num, 1000 * config.quota_window_size_seconds)
+        now_ms = 1000 * self._loop.time()
+        self._accepted.add(1, now_ms, span)
+        wait_ms = self._accepted.wait_ms(max(rate, _LEAST_RATE), now_ms, span)
+        return min(wait_ms, span.sample_ms) / 1000
 
     def _admit(self, connection: ServerConnection) -> bool:
         """Register a connection, unless a limit is reached."""
