@@ -9,13 +9,27 @@ import time
 from collections import Counter
 from typing import Final
 
-__all__ = ["RIGHTS", "AuditLog"]
+__all__ = ["RIGHTS", "AuditLog", "LoginCounts"]
 
 RIGHTS: Final = logging.getLogger("kafka.authorizer.logger")
 
 _MOST_A_SECOND: Final = 10
 _MOST_LINES: Final = 1_000
 """Different lines that are told apart within a second; others are written."""
+
+
+class LoginCounts:
+    """How many logins there were since the broker was started, for metrics."""
+
+    __slots__ = ("done", "ended", "failed")
+
+    def __init__(self) -> None:
+        self.done: Counter[tuple[str, str]] = Counter()
+        """By listener and mechanism; renewed ones, too."""
+        self.failed: Counter[tuple[str, str]] = Counter()
+        """The same; without a mechanism where the client has not named one that is served."""
+        self.ended: Counter[str] = Counter()
+        """Connections closed because their login had ended, by listener."""
 
 
 class AuditLog:

@@ -8,6 +8,7 @@ answer tells nothing about hidden ones. Shortcuts ask, too.
 """
 
 import logging
+from collections import Counter
 from typing import Final, NamedTuple, Protocol
 
 from horolog.broker.audit import RIGHTS, AuditLog
@@ -173,11 +174,13 @@ def authorise(peer: Peer, api_key: ApiKey) -> None:
 class Access:
     """Answers whether clients may do something. For the event loop's thread only."""
 
-    __slots__ = ("_audit", "_decisions", "_generation", "rights")
+    __slots__ = ("_audit", "_decisions", "_generation", "denials", "rights")
 
     def __init__(self, rights: Rights | None) -> None:
         self.rights = rights
         """None: every client may do everything, and nothing has to be asked."""
+        self.denials: Counter[tuple[str, str]] = Counter()
+        """How often a client was denied an operation on a kind of resource, for metrics."""
         self._audit = AuditLog(RIGHTS)
         self._generation = -1
         self._decisions: dict[tuple[object, ...], Decision] = {}
@@ -263,7 +266,9 @@ class Access:
         count: int,
         decision: Decision,
     ) -> None:
-        """Write the line of Kafka's audit: denials at INFO, grants at DEBUG."""
+        """Count a denial, and write the line of Kafka's audit: denials at INFO, grants at DEBUG."""
+        if not decision.is_allowed:
+            self.denials[operation.name, _TITLES[kind]] += 1
         level = logging.DEBUG if decision.is_allowed else logging.INFO
         if not self._audit.is_enabled_for(level):
             return

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from horolog.broker.append_warnings import LOOK_INTERVAL_MS, AppendWarnings
+from horolog.broker.audit import LoginCounts
 from horolog.broker.authorisation import Access
 from horolog.broker.background_tasks import BackgroundTasks, PeriodicTask
 from horolog.broker.catalogue import Catalogue
@@ -130,6 +131,7 @@ class BrokerParts:
         self.credentials = dict(opened.stored.credentials)
         """Keys that check passwords, by user and number of the mechanism."""
         self.login_secret = opened.login_secret
+        self.login_counts = LoginCounts()
         quotas = Quotas(
             Span(config.quota_window_num, 1000 * config.quota_window_size_seconds),
             Span(

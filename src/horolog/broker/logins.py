@@ -107,6 +107,7 @@ class LoginDispatch:
         if bytes(frame[:2]) == _HANDSHAKE_KEY and now - state.begun >= LOGINS_EVERY_S:
             return self._handshake(parse_request_header(frame), frame, peer, state)
         if now > state.ends:
+            self._broker.login_counts.ended[peer.listener.name] += 1
             raise Hangup(f"the login of {peer.principal} has ended")
         return self._dispatcher(frame, peer)
 
@@ -205,12 +206,15 @@ class LoginDispatch:
                 f"{peer.principal.replace(':', '.', 1)}: {principal.replace(':', '.', 1)}"
             )
         lifetime_ms = self._login(peer).lifetimes_ms[state.mechanism]
+        self._broker.login_counts.done[peer.listener.name, state.mechanism] += 1
         state.login, state.begun = None, self._loop.time()
         state.ends = state.begun + lifetime_ms / 1000
         peer.login = state if lifetime_ms else None
         return lifetime_ms
 
     def _refuse(self, peer: Peer, why: str, reply: Reply | None) -> _Answer:
+        mechanism = peer.login.mechanism if isinstance(peer.login, _LoginState) else ""
+        self._broker.login_counts.failed[peer.listener.name, mechanism] += 1
         line = f"Failed authentication with /{peer.host} ({why})"
         self._audit.write(logging.INFO, printable(line))
         return self._task(self._end(peer, reply))

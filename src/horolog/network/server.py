@@ -269,6 +269,11 @@ class Server:
             line = f"Failed authentication with /{handshake.host} ({why})"
             self._audit(logging.INFO, printable(line))
 
+    @property
+    def without_login(self) -> int:
+        """How many clients have connected and not finished their handshake or login."""
+        return len(self._without_login)
+
     def _await_login(self, connection: ServerConnection | Handshake) -> None:
         """Note a connection without a login; close the oldest if there are too many."""
         self._without_login[connection] = None

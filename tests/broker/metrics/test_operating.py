@@ -7,9 +7,10 @@ import shutil
 import time
 
 import pytest
+import rights_matrix as matrix
 from faulty_calls import failing
 from metrics_page import scrape
-from running_broker import NOW_MS, RunningBroker, a_broker
+from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.clock import DAY_MS, HOUR_MS, MINUTE_MS, ManualClock
 from horolog.errors import StorageFailed
@@ -190,3 +191,43 @@ def test_connections_memory_files_and_processor_are_shown_beside_their_limits(
     assert found.value("process_resident_memory_bytes") > 10_000_000
     assert found.value("process_start_time_seconds") == NOW_MS / 1000
     assert found.value("process_cpu_seconds_total") > 0
+
+
+def test_logins_and_denials_are_counted(make_broker: MakeBroker) -> None:
+    quick = {"connection.failed.authentication.delay.ms": "0", "connections.max.reauth.ms": "1"}
+    broker = make_broker(**matrix.OURS, **quick, horolog_metrics_port="0")
+    of_plain = {"listener": matrix.LISTENER, "mechanism": "PLAIN"}
+    found = scrape(broker)
+    for name in ("horolog_logins_total", "horolog_failed_logins_total"):
+        assert found.value(name, **of_plain) == 0
+    with broker.connect() as connection, broker.connect() as silent:
+        connection.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+        assert scrape(broker).value("horolog_connections_without_login") == 2
+        message = f"\0{matrix.user(0)}\0{matrix.PASSWORD(matrix.user(0))}".encode()
+        connection.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=message)
+        assert connection.is_silent(0.02)
+        connection.send(ApiKey.METADATA, 9, topics=[])
+        assert connection.is_closed()
+        silent.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+        silent.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=message + b"wrong")
+        assert silent.is_closed()
+    with broker.connect() as connection:
+        connection.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="<script>")
+        assert connection.is_closed()
+    found = scrape(broker)
+    assert found.value("horolog_logins_total", **of_plain) == 1
+    assert found.value("horolog_failed_logins_total", **of_plain) == 1
+    assert found.value("horolog_failed_logins_total", listener=matrix.LISTENER, mechanism="") == 1
+    assert found.value("horolog_ended_logins_total", listener=matrix.LISTENER) == 1
+    assert found.value("horolog_connections_without_login") == 0
+
+
+def test_what_clients_may_not_do_is_counted(make_broker: MakeBroker) -> None:
+    authorizer = {"authorizer.class.name": matrix.AUTHORIZER}
+    broker = make_broker(**authorizer, horolog_metrics_port="0")
+    assert scrape(broker).of("horolog_denials_total") == {}
+    with broker.connect() as connection:
+        topics = [{"name": "t", "num_partitions": 1, "replication_factor": 1}]
+        connection.ask(ApiKey.CREATE_TOPICS, 7, topics=topics)
+    denied = scrape(broker).of("horolog_denials_total")
+    assert denied[("operation", "CREATE"), ("resource", "Topic")] == 1

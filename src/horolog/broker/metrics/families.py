@@ -450,6 +450,34 @@ MOST_CONNECTIONS: Final = Family(
     "gauge",
     "Connections beyond which one is refused, by max.connections and the limit of open files.",
 )
+WITHOUT_LOGIN: Final = Family(
+    "horolog_connections_without_login",
+    "gauge",
+    "Connections that have not finished their handshake or login; "
+    "horolog.connections.without.login is the most.",
+)
+LOGINS: Final = Family(
+    "horolog_logins_total", "counter", "Logins, renewed ones included.", ("listener", "mechanism")
+)
+FAILED_LOGINS: Final = Family(
+    "horolog_failed_logins_total",
+    "counter",
+    "Logins that failed; without a mechanism where the client asked for none that is served.",
+    ("listener", "mechanism"),
+)
+ENDED_LOGINS: Final = Family(
+    "horolog_ended_logins_total",
+    "counter",
+    "Connections closed because their login had ended and was not renewed.",
+    ("listener",),
+)
+DENIALS: Final = Family(
+    "horolog_denials_total",
+    "counter",
+    "Operations on topics, groups, transactional ids and the cluster that a client had no right "
+    "to.",
+    ("operation", "resource"),
+)
 BUFFERED: Final = Family(
     "horolog_buffered_bytes",
     "gauge",

@@ -41,6 +41,7 @@ class ProcessNumbers:
         for family, number in (
             (of.CONNECTIONS, len(server.connections)),
             (of.MOST_CONNECTIONS, server.most_connections),
+            (of.WITHOUT_LOGIN, server.without_login),
             (of.BUFFERED, server.budget.used),
             (of.MOST_BUFFERED, server.budget.limit),
             (of.CPU_SECONDS, round(time.process_time(), 3)),

@@ -47,6 +47,7 @@ class Scrape:
         self._add_requests(found)
         await self._process.add(found)
         await self._add_health(found)
+        self._add_logins(found)
         topics = await self._partitions(turns, found, by_partition=by_partition)
         appended = self._broker.traffic.deleted
         for topic, counts in topics:
@@ -81,6 +82,18 @@ class Scrape:
         found.add(of.TASK_FAILURES, broker.background_tasks.failures.total())
         for task, count in broker.background_tasks.failures.items():
             found.add(of.TASK_FAILURES, count, task)
+
+    def _add_logins(self, found: Exposition) -> None:
+        """Add who logged in, and what was denied."""
+        counts, access = self._broker.login_counts, self._broker.access
+        for listener, login in self._broker.config.logins.items():
+            for mechanism in login.mechanisms:
+                found.add(of.LOGINS, counts.done[listener, mechanism], listener, mechanism)
+            for mechanism in ("", *login.mechanisms):
+                found.add(of.FAILED_LOGINS, counts.failed[listener, mechanism], listener, mechanism)
+            found.add(of.ENDED_LOGINS, counts.ended[listener], listener)
+        for (operation, kind), count in access.denials.items():
+            found.add(of.DENIALS, count, operation, kind)
 
     async def _partitions(
         self, turns: TimeSlice, found: Exposition, *, by_partition: bool
