@@ -5,6 +5,7 @@ from bench.sides import horolog
 from tools.peers.kafka import Kafka, run_tool
 
 from horolog.client import Client, CommittedOffset, ResourceType
+from horolog.errors import RequestRefused
 from horolog.record import LogRecord, build_batch
 
 EVERY_BROKER = ("--entity-type", "brokers", "--entity-default")
@@ -44,7 +45,12 @@ def test_both_ways_everything_is_said_that_the_next_broker_does_not_know(tmp_pat
         assert "kept-0 at 3" in said.read_text()
         assert "log.retention.ms=86400000 of every broker" in said.read_text()
         assert "unclean.leader.election.enable=true of topic kept" in said.read_text()
-        assert "1 of SCRAM credential, 1 of client quota" in said.read_text()
+        assert "1 of SCRAM credential" in said.read_text()
+        with Client(side.bootstrap) as client:
+            quotas = client.quotas.list()
+            assert [(quota.key, quota.value) for quota in quotas] == [("producer_byte_rate", 5.0)]
+            with pytest.raises(RequestRefused, match="take the directory over"):
+                client.quotas.change(quotas[0].entity, {"producer_byte_rate": 6.0})
         assert groups_and_offsets(side.bootstrap, "theirs", "both") == {}
         with Client(side.bootstrap) as client:
             left = client.left_behind("kept")

@@ -59,7 +59,7 @@ def read_cluster_metadata(files: Files, log_dir: Path, *, is_own: bool) -> Adopt
     for topic in _cleaned(files, log_dir):
         topics.setdefault(topic, {}).setdefault("cleanup.policy", "compact")
     ids = {name: topic.topic_id for name, topic in image.topics.items()}
-    counted = {"client quota": len(image.quotas)} if image.quotas else {}
+    counted: dict[str, int] = {}
     if image.credentials:
         counted["SCRAM credential"] = len(image.credentials)
     if image.entries:
