@@ -50,7 +50,7 @@ __getattr__, __dir__ = lazy_names(
         "request_times": "RequestTimes",
         "stalls": "TICK_SECONDS WINDOW_TICKS",
         "tls.contexts": "TlsContexts",
-        "tls.handshakes": "Handshake Handshakes",
+        "tls.handshakes": "FED_BYTES Handshake Handshakes TlsSession",
         "tls.transport": "READ_BYTES TlsTransport WRITE_BYTES",
         "turns": "Turns",
     },

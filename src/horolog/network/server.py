@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import socket
-import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -27,7 +26,7 @@ from horolog.network.reply import FileSlots
 from horolog.network.request_times import RequestTimes
 from horolog.network.stalls import StallWatch
 from horolog.network.tls.contexts import TlsContexts
-from horolog.network.tls.handshakes import Handshake, Handshakes
+from horolog.network.tls.handshakes import Handshake, Handshakes, TlsSession
 from horolog.network.tls.transport import TlsTransport
 from horolog.network.turns import Turns
 from horolog.quotas.windows import Span, WindowedSum
@@ -113,9 +112,6 @@ class Server:
         bound = []
         config = self._config_now()
         self._contexts = TlsContexts(config.tls)
-        if self._contexts:
-            self._reloading = self._loop.create_task(self._reload())
-            self._handshakes = Handshakes(self._loop, self._on_handshake, self._on_no_handshake)
         for endpoint in config.listeners:
             sockets = bind(endpoint, config)
             port = sockets[0].getsockname()[1]
@@ -135,6 +131,9 @@ class Server:
                         pause_s=self._pause_s,
                     )
                 )
+        if self._contexts:
+            self._reloading = self._loop.create_task(self._reload())
+            self._handshakes = Handshakes(self._loop, self._on_handshake, self._on_no_handshake)
         self._sweep()
         return tuple(bound)
 
@@ -253,15 +252,16 @@ class Server:
         self._handshakes.begin(sock, handshake)
         self._await_login(handshake)
 
-    def _on_handshake(self, handshake: Handshake, sock: ssl.SSLSocket, principal: str) -> None:
+    def _on_handshake(self, handshake: Handshake, session: TlsSession, principal: str) -> None:
         """Serve a client whose handshake is done."""
         if handshake.is_cancelled or self._is_closing:
-            sock.close()
+            session.sock.close()
             return
         self._without_login.pop(handshake, None)
         connection = ServerConnection(self.shared, handshake.listener)
         connection.since = handshake.since
-        TlsTransport(self._loop, sock, connection, peername=handshake.address, principal=principal)
+        known = {"peername": handshake.address, "principal": principal}
+        TlsTransport(self._loop, session, connection, known)
 
     def _on_no_handshake(self, handshake: Handshake, why: str) -> None:
         if not handshake.is_cancelled:

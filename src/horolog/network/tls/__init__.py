@@ -21,7 +21,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "contexts": "TlsContexts",
-        "handshakes": "Handshake Handshakes",
+        "handshakes": "Handshake Handshakes TlsSession",
         "transport": "TlsTransport",
     },
 )

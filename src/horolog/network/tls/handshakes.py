@@ -1,8 +1,11 @@
 """Handshakes in threads of their own, each with a selector.
 
-A socket belongs to a thread until its handshake is done, and to the event loop after that: two
+A session belongs to a thread until its handshake is done, and to the event loop after that: two
 threads must not use one. A client that stalls holds a socket and no thread. OpenSSL releases the
 interpreter while it computes, so that the event loop runs meanwhile.
+
+OpenSSL never reads from the socket itself: it would not return while messages come that only
+concern it, as updates of keys, and hold up whoever waits.
 """
 
 import asyncio
@@ -20,18 +23,20 @@ from typing import Any, Final, TypeAlias
 from horolog.network.peer import ANONYMOUS
 from horolog.security.names import MappingRule, map_name, subject_name
 
-__all__ = ["Handshake", "Handshakes"]
+__all__ = ["Handshake", "Handshakes", "TlsSession"]
 
 _LOG = logging.getLogger(__name__)
 
 THREADS: Final = 2
-_DISCARDED_BYTES: Final = 64 * 1024
+FED_BYTES: Final = 32 * 1024
+"""Most encrypted bytes that OpenSSL is given at a time."""
+_FEEDS: Final = 4  # of a client, until others have their turn
 _NOT_TLS: Final = frozenset(
     {"HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG",
      "RECORD_LAYER_FAILURE", "UNEXPECTED_MESSAGE", "BAD_RECORD_TYPE"}
 )  # fmt: skip
 
-_Done: TypeAlias = Callable[["Handshake", ssl.SSLSocket, str], object]
+_Done: TypeAlias = Callable[["Handshake", "TlsSession", str], object]
 _Failed: TypeAlias = Callable[["Handshake", str], object]
 
 
@@ -69,11 +74,62 @@ class Handshake:
             self._thread.cancel(self)
 
 
+class TlsSession:
+    """Socket of a client, and OpenSSL's end of its session, with the bytes between them."""
+
+    __slots__ = ("_is_done", "_unsent", "incoming", "outgoing", "sock", "tls")
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        self.sock = sock
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_side=True)
+        self._is_done = False
+        self._unsent = b""
+
+    @property
+    def waits_for(self) -> int:
+        """Event of a selector that the handshake waits for."""
+        return selectors.EVENT_WRITE if self._unsent else selectors.EVENT_READ
+
+    def advance(self) -> bool:
+        """Go on with the handshake; return True once it is done and all is sent.
+
+        Raises:
+            OSError: it has failed, or the client has disconnected.
+        """
+        with suppress(BlockingIOError):
+            for _ in range(_FEEDS):
+                self._shake()
+                while self._unsent:
+                    self._unsent = self._unsent[self.sock.send(self._unsent) :]
+                if self._is_done:
+                    return True
+                received = self.sock.recv(FED_BYTES)
+                if not received:
+                    raise ConnectionResetError("it has disconnected")
+                self.incoming.write(received)
+        return False
+
+    def _shake(self) -> None:
+        if not self._is_done:
+            with suppress(ssl.SSLWantReadError):
+                self.tls.do_handshake()
+                self._is_done = True
+            self._unsent += self.outgoing.read()
+
+    def say_goodbye(self) -> None:
+        """Send the client why: what is sent is lost if unread bytes are there at the close."""
+        with suppress(OSError):
+            self.sock.send(self._unsent + self.outgoing.read())
+            self.sock.shutdown(socket.SHUT_WR)
+            self.sock.recv(FED_BYTES)
+
+
 class Handshakes:
     """Threads for handshakes; for the event loop's thread only.
 
-    `done` and `failed` are called on the event loop, but for those given up: `done` with the
-    socket, which is its own from then on, and the principal, `failed` with the reason.
+    `done` and `failed` are called on the event loop: `done` with the session, which is its own from
+    then on, and the principal, `failed` with the reason.
     """
 
     def __init__(
@@ -107,7 +163,7 @@ class _HandshakeThread(Thread):
         # Appended by the event loop, taken here; both operations are atomic.
         self._begun: deque[tuple[socket.socket, Handshake]] = deque()
         self._cancelled: deque[Handshake] = deque()
-        self._open: dict[Handshake, ssl.SSLSocket] = {}
+        self._open: dict[Handshake, TlsSession] = {}
         self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()
         for end in (self._woken, self._waker):
@@ -142,7 +198,7 @@ class _HandshakeThread(Thread):
                 elif key.data in self._open:
                     self._step(key.data)
             while self._begun:
-                self._wrap(*self._begun.popleft())
+                self._begin(*self._begun.popleft())
             while self._cancelled:
                 self._drop(self._cancelled.popleft())
         for sock, _ in self._begun:
@@ -153,46 +209,35 @@ class _HandshakeThread(Thread):
         self._woken.close()
         self._waker.close()
 
-    def _wrap(self, sock: socket.socket, handshake: Handshake) -> None:
-        try:
-            self._open[handshake] = handshake.context.wrap_socket(
-                sock, server_side=True, do_handshake_on_connect=False
-            )
-            self._selector.register(self._open[handshake], selectors.EVENT_READ, handshake)
-        except (OSError, ValueError) as error:  # the client has gone
-            sock.close()
-            self._drop(handshake)
-            self._report(self._failed, handshake, str(error))
-            return
+    def _begin(self, sock: socket.socket, handshake: Handshake) -> None:
+        self._open[handshake] = TlsSession(sock, handshake.context)
+        self._selector.register(sock, selectors.EVENT_READ, handshake)
         self._step(handshake)
 
     def _step(self, handshake: Handshake) -> None:
-        sock = self._open[handshake]
+        session = self._open[handshake]
         try:
-            sock.do_handshake()
-            principal = _principal(sock, handshake.rules)
-        except ssl.SSLWantReadError:
-            self._selector.modify(sock, selectors.EVENT_READ, handshake)
-        except ssl.SSLWantWriteError:
-            self._selector.modify(sock, selectors.EVENT_WRITE, handshake)
+            if not session.advance():
+                self._selector.modify(session.sock, session.waits_for, handshake)
+                return
+            principal = _principal(session.tls, handshake.rules)
         except Exception as error:  # noqa: BLE001 - a bug ends this handshake, not the thread
             if not isinstance(error, (OSError, ValueError)):
                 _LOG.exception("closing the connection of %s: a bug", handshake.host)
-            _say_goodbye(sock)
+            session.say_goodbye()
             self._drop(handshake)
             self._report(self._failed, handshake, _reason(error))
-        else:
-            self._selector.unregister(sock)
-            del self._open[handshake]
-            if not self._report(self._done, handshake, sock, principal):
-                sock.close()
+            return
+        self._selector.unregister(session.sock)
+        del self._open[handshake]
+        if not self._report(self._done, handshake, session, principal):
+            session.sock.close()
 
     def _drop(self, handshake: Handshake) -> None:
-        sock = self._open.pop(handshake, None)
-        if sock is not None:
-            with suppress(KeyError, ValueError):  # it was not registered
-                self._selector.unregister(sock)
-            sock.close()
+        session = self._open.pop(handshake, None)
+        if session is not None:
+            self._selector.unregister(session.sock)
+            session.sock.close()
 
     def _report(self, call: Callable[..., object], *arguments: object) -> bool:
         try:
@@ -202,13 +247,13 @@ class _HandshakeThread(Thread):
         return True
 
 
-def _principal(sock: ssl.SSLSocket, rules: tuple[MappingRule, ...]) -> str:
+def _principal(tls: ssl.SSLObject, rules: tuple[MappingRule, ...]) -> str:
     """Return the principal of a client.
 
     Raises:
         ValueError: no rule makes one of its certificate's name.
     """
-    certificate = sock.getpeercert(binary_form=True)
+    certificate = tls.getpeercert(binary_form=True)
     if certificate is None:
         return ANONYMOUS
     name = subject_name(certificate)
@@ -227,10 +272,3 @@ def _reason(error: Exception) -> str:
         return f"SSL handshake failed: its certificate is refused, {error.verify_message}"
     reason = (error.reason or "it has disconnected").replace("_", " ").lower()
     return f"SSL handshake failed: {reason}"
-
-
-def _say_goodbye(sock: ssl.SSLSocket) -> None:
-    """Let the client read why: a socket that is closed with unread bytes loses what it has sent."""
-    with suppress(OSError):
-        socket.socket.shutdown(sock, socket.SHUT_WR)
-        socket.socket.recv(sock, _DISCARDED_BYTES)

@@ -1,8 +1,8 @@
 """TlsTransport: the event loop's end of an encrypted connection, with asyncio's methods.
 
-In a turn of the event loop it decrypts at most what fits the protocol's buffer, and encrypts at
-most `WRITE_BYTES`. OpenSSL may hold decrypted bytes of which no selector tells, so that they are
-asked for.
+In a turn of the event loop it decrypts at most what fits the protocol's buffer, and sends at most
+`WRITE_BYTES`. OpenSSL may hold bytes of which no selector tells, so that they are asked for. A
+client whose messages are none of the protocol's, as updates of keys, is read little by little.
 """
 
 import asyncio
@@ -10,11 +10,12 @@ import logging
 import socket
 import ssl
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from horolog.buffers import Buffer
+from horolog.network.tls.handshakes import FED_BYTES, TlsSession
 
 __all__ = ["TlsTransport"]
 
@@ -22,25 +23,28 @@ _LOG = logging.getLogger(__name__)
 
 READ_BYTES: Final = 256 * 1024
 WRITE_BYTES: Final = 1 << 20
+_ENCRYPTED_AT_ONCE: Final = 32 * 1024  # the memory between OpenSSL and the socket stays small
 
 
 class TlsTransport(asyncio.Transport):
-    """Transport over a non-blocking `SSLSocket` whose handshake is done."""
+    """Transport over a non-blocking socket, in a session whose handshake is done."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        sock: ssl.SSLSocket,
+        session: TlsSession,
         protocol: asyncio.BufferedProtocol,
-        **extra: Any,
+        extra: Mapping[str, Any],
     ) -> None:
         """Serve a protocol; `extra` is what `get_extra_info` returns, too."""
-        super().__init__({"socket": sock, "sslcontext": sock.context, **extra})
+        sock, tls = session.sock, session.tls
+        super().__init__({"socket": sock, "sslcontext": tls.context, **extra})
         self._loop = loop
-        self._sock = sock
+        self._sock, self._tls = sock, tls
+        self._incoming, self._outgoing = session.incoming, session.outgoing
         self._fd = sock.fileno()
         self._protocol = protocol
-        self._queue: deque[memoryview] = deque()  # not encrypted yet
+        self._queue: deque[memoryview] = deque()  # encrypted
         self._queued = 0
         self._high, self._low = 64 * 1024, 0
         self._sent = 0  # bytes since the event loop called
@@ -48,7 +52,7 @@ class TlsTransport(asyncio.Transport):
         self._is_paused = False  # reading is
         self._is_full = False  # the protocol was told to pause writing
         self._has_ended = False  # the client has, and the protocol does not know
-        self._read_wants_write = self._write_wants_read = False
+        self._has_more = True  # OpenSSL may have: the handshake may have read too much
         self._is_reader = self._is_writer = False  # what the event loop watches
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -96,7 +100,7 @@ class TlsTransport(asyncio.Transport):
         self._low = self._high // 4 if low is None else low
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes wait to be encrypted and sent."""
+        """Return how many bytes wait to be sent."""
         return self._queued
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
@@ -104,10 +108,23 @@ class TlsTransport(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def write(self, data: Buffer) -> None:
-        """Send a buffer, which must not change any more."""
-        if self._is_lost or not data:
-            return
+        """Encrypt and send a buffer."""
         rest = memoryview(data)
+        try:
+            while rest and not self._is_lost:
+                count = 0
+                while count < min(len(rest), _ENCRYPTED_AT_ONCE):
+                    count += self._tls.write(rest[count:_ENCRYPTED_AT_ONCE])
+                rest = rest[count:]
+                self._send_encrypted()
+        except ssl.SSLError as error:
+            self._fail(error)
+
+    # --- sending ----------------------------------------------------------------------
+
+    def _send_encrypted(self) -> None:
+        """Send what OpenSSL has encrypted, or queue it."""
+        rest = memoryview(self._outgoing.read())
         if not self._queue:
             rest = self._send(rest)
         if not rest or self._is_lost:
@@ -119,24 +136,21 @@ class TlsTransport(asyncio.Transport):
             self._is_full = True
             self._protocol.pause_writing()
 
-    # --- sending ----------------------------------------------------------------------
-
     def _send(self, data: memoryview) -> memoryview:
-        """Encrypt and send; return the rest. It must begin the next call: OpenSSL has begun it."""
+        """Send; return the rest."""
         try:
             while data and self._sent < WRITE_BYTES:
-                sent = self._sock.send(data)  # a record of 16 KiB at most
+                sent = self._sock.send(data)
                 self._sent += sent
                 data = data[sent:]
-        except ssl.SSLWantWriteError:
+        except BlockingIOError:
             pass
-        except ssl.SSLWantReadError:
-            self._write_wants_read = True
         except OSError as error:
             self._fail(error)
         return data
 
-    def _flush(self) -> None:
+    def _on_writable(self) -> None:
+        self._sent = 0
         while self._queue:
             head = self._queue[0]
             rest = self._send(head)
@@ -152,24 +166,9 @@ class TlsTransport(asyncio.Transport):
             self._protocol.resume_writing()
         if self._is_closing and not self._queue:
             self._end()
-
-    def _on_writable(self) -> None:
-        self._sent = 0
-        if self._read_wants_write:
-            self._read_wants_write = False
-            self._read()
-        if not self._is_lost:
-            self._flush()
         self._watch()
 
     # --- receiving --------------------------------------------------------------------
-
-    def _on_readable(self) -> None:
-        if self._write_wants_read:
-            self._write_wants_read = False
-            self._flush()
-        self._read()
-        self._watch()
 
     def _read(self) -> None:
         """Decrypt what has arrived into the protocol's buffer, once."""
@@ -180,37 +179,54 @@ class TlsTransport(asyncio.Transport):
             self.close()
             return
         failure: OSError | None = None
-        buffer = memoryview(self._protocol.get_buffer(-1))[:READ_BYTES]
         size = 0
         try:
-            while size < len(buffer):
-                count = self._sock.recv_into(buffer[size:])  # a record at most
-                if not count:
-                    self._has_ended = True
-                    break
-                size += count
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLWantWriteError:
-            self._read_wants_write = True
-        except OSError as error:
-            failure = error
-        if size:
-            try:
+            buffer = memoryview(self._protocol.get_buffer(-1))[:READ_BYTES]
+            size, failure = self._decrypt(buffer)
+            self._has_more = size == len(buffer)
+            if size:
                 self._protocol.buffer_updated(size)
-            except Exception:  # noqa: BLE001 - a bug ends this connection, not the broker
-                _LOG.exception("closing a connection: a bug")
-                self.abort()
+            if not self._is_lost:
+                self._send_encrypted()  # OpenSSL's own answers
+        except Exception:  # noqa: BLE001 - a bug ends this connection, not the broker
+            _LOG.exception("closing a connection: a bug")
+            self.abort()
         if failure is not None:
             self._fail(failure)
         else:
             self._read_pending()
 
+    def _decrypt(self, buffer: memoryview) -> tuple[int, OSError | None]:
+        """Fill a buffer; return how many bytes it got, and why no more come."""
+        size, fed = 0, self._incoming.pending
+        while size < len(buffer):
+            try:
+                count = int(self._tls.read(len(buffer) - size, buffer[size:]))
+                if not count:
+                    self._has_ended = True
+                    break
+                size += count
+            except ssl.SSLWantReadError:
+                if 4 * (fed - self._incoming.pending) > 5 * size:  # little came of it
+                    break
+                try:
+                    received = self._sock.recv(FED_BYTES)
+                except BlockingIOError:
+                    break
+                except OSError as error:
+                    return size, error
+                if not received:
+                    self._has_ended = True
+                    break
+                fed += len(received)
+                self._incoming.write(received)
+            except OSError as error:
+                return size, error
+        return size, None
+
     def _read_pending(self) -> None:
         """Read in a later turn what OpenSSL holds: no selector tells of it."""
-        if not self.is_reading():
-            return
-        if self._has_ended or self._sock.pending():
+        if self.is_reading() and (self._has_ended or self._has_more):
             self._loop.call_soon(self._read)
 
     # --- the end ----------------------------------------------------------------------
@@ -229,8 +245,10 @@ class TlsTransport(asyncio.Transport):
         """Close, because all is sent."""
         if self._is_lost:
             return
-        with suppress(OSError, ValueError):  # which wants the client's answer, and does not get it
-            self._sock.unwrap()
+        with suppress(OSError):  # it wants the client's answer, and does not get it
+            self._tls.unwrap()
+        with suppress(OSError):
+            self._sock.send(self._outgoing.read())
         self._fail(None)
 
     def _lose(self, error: Exception | None) -> None:
@@ -242,14 +260,12 @@ class TlsTransport(asyncio.Transport):
     def _watch(self) -> None:
         """Watch the socket for what is waited for."""
         loop, fd = self._loop, self._fd
-        reads = not self._is_lost and (self.is_reading() or self._write_wants_read)
-        writes = not self._is_lost and (
-            self._read_wants_write or (bool(self._queue) and not self._write_wants_read)
-        )
+        reads = self.is_reading()
+        writes = bool(self._queue)
         if reads is not self._is_reader:
             self._is_reader = reads
             if reads:
-                loop.add_reader(fd, self._on_readable)
+                loop.add_reader(fd, self._read)
             else:
                 loop.remove_reader(fd)
         if writes is not self._is_writer:
