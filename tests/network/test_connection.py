@@ -285,7 +285,9 @@ def test_clients_are_reported_the_advertised_address(
     make_broker: MakeBroker,
 ) -> None:
     broker = make_broker(
-        listeners="PLAINTEXT://0.0.0.0:0", advertised_listeners="PLAINTEXT://kafka.example:9999"
+        listeners="PLAINTEXT://0.0.0.0:0",
+        advertised_listeners="PLAINTEXT://kafka.example:9999",
+        horolog_open_listeners="PLAINTEXT",
     )
     with RawConnection(f"127.0.0.1:{broker.port}") as connection:
         answer = connection.ask(ApiKey.METADATA, 9, topics=[])

@@ -13,6 +13,7 @@ from uuid import UUID
 from horolog.broker.authorisation import CLUSTER
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api
+from horolog.broker.handlers.changes import note_changes
 from horolog.broker.handlers.results import PartOutcome, each
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.network.dispatching import Hangup
@@ -160,6 +161,7 @@ async def create_acls(
             outcomes.append(outcome)
         _check_number(len(good))
         await broker.controller.create_entries(good)
+        await note_changes(request, (f"added {entry}" for entry in good))
     except HorologError as error:
         if isinstance(error, Hangup):
             raise
@@ -240,6 +242,8 @@ async def delete_acls(
         deleted = await broker.controller.delete_entries([it[0] for its in taken for it in its])
         outcome = PartOutcome()
         taken = [[it for it in its if it[0] in deleted] for its in taken]
+        removed = {entry_id: entry for its in taken for entry_id, entry in its}
+        await note_changes(request, (f"removed {entry}" for entry in removed.values()))
     except Hangup:
         raise
     except HorologError as error:

@@ -16,6 +16,7 @@ from horolog.broker.control.table import (
     split_actions,
 )
 from horolog.broker.dispatch import Request, api
+from horolog.broker.handlers.changes import note_changes, setting_lines
 from horolog.broker.handlers.results import each, outcome_of
 from horolog.broker.loggers import alter_loggers, describe_loggers
 from horolog.config import (
@@ -122,14 +123,21 @@ async def _alter(
         case ResourceType.BROKER_LOGGER if not replaces:
             check_logger_broker(broker, name)
             alter_loggers(changes, validate_only=validate_only)
+            if not validate_only:
+                await note_changes(request, setting_lines(about, name, changes))
             return
         case number:
             raise without_settings(number)
     perform, settings = split_actions(broker, ResourceType(about), name, changes)
     if settings or perform is None:
         await alter(settings, replaces=replaces, validate_only=validate_only)
+        if not validate_only:
+            await note_changes(request, setting_lines(about, name, settings))
     if perform is not None and not validate_only:
         await perform()
+        others = set(settings)
+        actions = [change for change in changes if change not in others]
+        await note_changes(request, setting_lines(about, name, actions))
 
 
 def _operation(number: int) -> Operation:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from horolog.broker.authorisation import CLUSTER
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api
+from horolog.broker.handlers.changes import note_changes
 from horolog.broker.handlers.results import PartOutcome, each
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.quotas.entities import Entity, check_entity, check_filter, check_quota, is_match
@@ -79,6 +80,7 @@ async def alter_client_quotas(
                 outcomes.append(PartOutcome(error.code, str(error)))
         if changes and not request.body.validate_only:
             await broker.controller.change_quotas(changes)
+            await note_changes(request, (_line(*change) for change in changes.items()))
     except HorologError as error:
         outcomes = [PartOutcome(code_for(error), str(error))] * len(request.body.entries)
     return {
@@ -94,6 +96,12 @@ async def alter_client_quotas(
             for entry, outcome in zip(request.body.entries, outcomes, strict=True)
         ]
     }
+
+
+def _line(changed: tuple[Entity, str], value: float | None) -> str:
+    entity, key = changed
+    about = " and ".join(f"{kind} {name or '<default>'}" for kind, name in entity)
+    return f"removed {key} of {about}" if value is None else f"set {key} of {about} to {value}"
 
 
 async def _changes(

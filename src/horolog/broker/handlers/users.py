@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from horolog.broker.authorisation import CLUSTER, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api
+from horolog.broker.handlers.changes import note_changes
 from horolog.broker.handlers.results import PartOutcome, each
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for, printable
 from horolog.rights.entries import CLUSTER_NAME
@@ -125,6 +126,13 @@ async def alter_user_scram_credentials(
             except RequestRefused as error:
                 outcomes[name] = PartOutcome(error.code, str(error))
         present = await broker.controller.change_credentials(changed, removed)
+        lines = [f"set the password of {name} for {_title(it)}" for name, it in changed]
+        lines += [
+            f"removed the password of {name} for {_title(it)}"
+            for name, it in removed
+            if (name, it) in present
+        ]
+        await note_changes(request, lines)
         for name, number in removed:
             if (name, number) not in present:
                 outcomes[name] = PartOutcome(
@@ -139,6 +147,10 @@ async def alter_user_scram_credentials(
             for user, (code, message) in outcomes.items()
         ]
     }
+
+
+def _title(number: int) -> str:
+    return ScramMechanism(number).title
 
 
 def _mechanism(name: str, times: int, number: int) -> ScramMechanism:
