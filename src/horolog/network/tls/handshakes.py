@@ -210,8 +210,15 @@ class _HandshakeThread(Thread):
         self._waker.close()
 
     def _begin(self, sock: socket.socket, handshake: Handshake) -> None:
-        self._open[handshake] = TlsSession(sock, handshake.context)
-        self._selector.register(sock, selectors.EVENT_READ, handshake)
+        try:
+            session = TlsSession(sock, handshake.context)
+            self._selector.register(sock, selectors.EVENT_READ, handshake)
+        except Exception as error:  # noqa: BLE001 - ends this handshake, not the thread
+            _LOG.exception("closing the connection of %s: a bug", handshake.host)
+            sock.close()
+            self._report(self._failed, handshake, _reason(error))
+            return
+        self._open[handshake] = session
         self._step(handshake)
 
     def _step(self, handshake: Handshake) -> None:
