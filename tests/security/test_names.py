@@ -149,6 +149,10 @@ def test_the_first_rule_that_fits_makes_the_principal(
         "RULE:(a/b/",
         "RULE:[a&&b]/c/",
         r"RULE:\p{Alpha}/c/",
+        "RULE:a/$1/",
+        "RULE:(a)/b$/",
+        "RULE:(a)/$b/",
+        "RULE:(a)/${who}/",
     ],
 )
 def test_rules_that_cannot_be_read_are_refused(rules: str) -> None:

@@ -150,6 +150,9 @@ _RULE: Final = re.compile(
     r"(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?))\s*(?:,|$)"
 )
 _REPLACED: Final = re.compile(r"\\(?P<literal>.)|\$(?P<number>\d+)|\$\{(?P<name>\w+)\}", re.DOTALL)
+_REFERENCE: Final = re.compile(
+    r"\\.|(?P<any>\$(?:(?P<number>\d+)|\{(?P<name>\w+)\}|.?))", re.DOTALL
+)
 _GROUP: Final = re.compile(r"((?:[^\\]|\\.)*?)\(\?<(?=[A-Za-z])", re.DOTALL)
 
 
@@ -171,7 +174,9 @@ def parse_rules(text: str) -> tuple[MappingRule, ...]:
         if match["default"]:
             rules.append(MappingRule())
         else:
-            rules.append(MappingRule(_java(match["pattern"]), match["replacement"], match["case"]))
+            pattern, replacement = _java(match["pattern"]), match["replacement"]
+            _check_replacement(pattern, replacement)
+            rules.append(MappingRule(pattern, replacement, match["case"]))
     return tuple(rules) or (MappingRule(),)
 
 
@@ -183,6 +188,21 @@ def _java(pattern: str) -> "re.Pattern[str]":
         return re.compile(_GROUP.sub(r"\1(?P<", pattern), re.ASCII)
     except re.error as error:
         raise Misconfigured(f"{_SETTING}: the pattern {pattern!r} is refused: {error}") from None
+
+
+def _check_replacement(pattern: "re.Pattern[str]", replacement: str) -> None:
+    """Refuse a replacement with which Kafka would refuse each certificate.
+
+    A group beyond those of the pattern stands for itself, unless the pattern has none.
+    """
+    for found in _REFERENCE.finditer(replacement):
+        number, name = found["number"], found["name"]
+        is_known = name in pattern.groupindex if number is None else pattern.groups > 0
+        if found["any"] and not is_known and (number is None or number.strip("0")):
+            raise Misconfigured(
+                f"{_SETTING}: the replacement {replacement!r} has {found['any']!r}, and the "
+                "pattern has no such group; write \\$ for the character"
+            )
 
 
 def map_name(rules: tuple[MappingRule, ...], name: str) -> str | None:
