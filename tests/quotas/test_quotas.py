@@ -11,13 +11,13 @@ from horolog.quotas import (
     MOST_MS,
     QuotaKey,
     Quotas,
-    Span,
+    QuotaWindow,
     WindowedSum,
     check_entity,
     check_quota,
 )
 
-SPAN = Span(11, 1000)
+SPAN = QuotaWindow(11, 1000)
 PRODUCED = QuotaKey.PRODUCER_BYTE_RATE
 NAMES = [None, "alice", "bob"]
 
@@ -215,7 +215,7 @@ def mutate(quotas: Quotas, count: int, now_ms: float, *, is_strict: bool) -> int
 
 @pytest.fixture
 def mutating() -> Quotas:
-    quotas = Quotas(SPAN, Span(5, 2000))
+    quotas = Quotas(SPAN, QuotaWindow(5, 2000))
     quotas.put(frozenset({("user", "alice")}), QuotaKey.CONTROLLER_MUTATION_RATE, 0.5)
     return quotas
 

@@ -46,7 +46,7 @@ from horolog.broker.scheduling.fair_pool import Checkers, FairPool
 from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.settings import LiveSettings
 from horolog.broker.shadow.shadow import Shadow
-from horolog.broker.throttling import ClientQuotas
+from horolog.broker.throttling import Throttling
 from horolog.broker.traffic import Conversions
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
@@ -56,7 +56,7 @@ from horolog.groups.values import GroupLimits
 from horolog.metadata.topics import TopicRegistry, unknown_topic
 from horolog.network.reply import FileSlots
 from horolog.quotas.model import Quotas
-from horolog.quotas.windows import Span
+from horolog.quotas.windows import QuotaWindow
 from horolog.record.compression import Codec
 from horolog.rights.model import Rights
 from horolog.storage.log_dir.log_dir import OpeningProgress
@@ -133,15 +133,15 @@ class BrokerParts:
         self.login_secret = opened.login_secret
         self.login_counts = LoginCounts()
         quotas = Quotas(
-            Span(config.quota_window_num, 1000 * config.quota_window_size_seconds),
-            Span(
+            QuotaWindow(config.quota_window_num, 1000 * config.quota_window_size_seconds),
+            QuotaWindow(
                 config.controller_quota_window_num,
                 1000 * config.controller_quota_window_size_seconds,
             ),
         )
         for (entity, key), value in opened.stored.quotas.items():
             quotas.put(entity, key, value)
-        self.quotas = ClientQuotas(quotas)
+        self.quotas = Throttling(quotas)
         catalogue = self.catalogue = Catalogue(
             live, clock, self.topics, self.partitions, self.placement
         )

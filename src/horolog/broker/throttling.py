@@ -1,4 +1,4 @@
-"""ClientQuotas: records what clients use of their quotas, and lets those over one wait.
+"""Throttling: records what clients use of their quotas, and lets those over one wait.
 
 A response goes out at once and says how long its client is to wait. Until then the broker reads
 nothing more of its connection. The time is the event loop's, not that of the broker's clock.
@@ -24,7 +24,7 @@ _THROTTLE_TIME: Final = "throttle_time_ms"
 _WITH_NODES: Final = 10  # the first version of Produce whose response may end with endpoints
 
 
-class ClientQuotas:
+class Throttling:
     """Quotas of a broker. For the event loop's thread only."""
 
     __slots__ = ("_now_s", "quotas")

@@ -10,7 +10,7 @@ from horolog.quotas.entities import Entity
 from horolog.wire.api import ApiKey
 
 
-class ClientQuota(NamedTuple):
+class EntityQuota(NamedTuple):
     """A quota: for whom, what it limits, and its value."""
 
     entity: Entity
@@ -21,16 +21,16 @@ class ClientQuota(NamedTuple):
 class ClientQuotas(RetriedCalls):
     """Requests about quotas of clients."""
 
-    def list(self) -> "list[ClientQuota]":
+    def list(self) -> "list[EntityQuota]":
         """Return all quotas."""
 
-        def attempt(deadline: Deadline) -> list[ClientQuota]:
+        def attempt(deadline: Deadline) -> list[EntityQuota]:
             link = self.brokers.any(deadline)
             request = {"components": (), "strict": False}
             body = link.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, request, deadline)
             refuse(body.error_code, "quotas", body.error_message)
             return [
-                ClientQuota(
+                EntityQuota(
                     frozenset((part.entity_type, part.entity_name) for part in entry.entity),
                     quota.key,
                     quota.value,

@@ -29,7 +29,7 @@ from horolog.network.tls.contexts import TlsContexts
 from horolog.network.tls.handshakes import Handshake, Handshakes, TlsSession
 from horolog.network.tls.transport import TlsTransport
 from horolog.network.turns import Turns
-from horolog.quotas.windows import Span, WindowedSum
+from horolog.quotas.windows import QuotaWindow, WindowedSum
 
 _LOG = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ class Server:
         rate = config.max_connection_creation_rate
         if rate == INT_MAX:
             return 0
-        span = Span(config.quota_window_num, 1000 * config.quota_window_size_seconds)
+        span = QuotaWindow(config.quota_window_num, 1000 * config.quota_window_size_seconds)
         now_ms = 1000 * self._loop.time()
         self._accepted.add(1, now_ms, span)
         wait_ms = self._accepted.wait_ms(max(rate, _LEAST_RATE), now_ms, span)

@@ -23,6 +23,6 @@ __getattr__, __dir__ = lazy_names(
         "entities": "CLIENT_ID IP USER Entity QuotaKey "
         "check_entity check_filter check_quota is_match",
         "model": "Limit Quotas",
-        "windows": "MOST_MS Span TokenBucket WindowedSum",
+        "windows": "MOST_MS QuotaWindow TokenBucket WindowedSum",
     },
 )

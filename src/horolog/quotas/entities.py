@@ -34,7 +34,7 @@ _SMALLEST_FRACTION: Final = 1e-6
 
 
 class QuotaKey(StrEnum):
-    """What a quota limits, by Kafka's names."""
+    """Kinds of quotas, by Kafka's names."""
 
     PRODUCER_BYTE_RATE = "producer_byte_rate"
     CONSUMER_BYTE_RATE = "consumer_byte_rate"

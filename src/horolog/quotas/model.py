@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from horolog.quotas.entities import CLIENT_ID, IP, USER, Entity, QuotaKey
-from horolog.quotas.windows import Span, TokenBucket, WindowedSum
+from horolog.quotas.windows import QuotaWindow, TokenBucket, WindowedSum
 
 __all__ = ["Limit", "Quotas"]
 
@@ -30,16 +30,16 @@ class Limit(NamedTuple):
 
 
 class _Use(Protocol):
-    def is_over(self, now_ms: float, span: Span) -> bool: ...
+    def is_over(self, now_ms: float, span: QuotaWindow) -> bool: ...
 
 
 UseT = TypeVar("UseT", bound=_Use)
 
 
 class _Uses(dict[_Usage, UseT]):
-    """What the last clients have used, the most recent last."""
+    """Use of quotas by the last clients, the most recent last."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: QuotaWindow) -> None:
         self._span = span
 
     def of(self, usage: _Usage, now_ms: float, make: Callable[[], UseT]) -> UseT:
@@ -69,7 +69,7 @@ class Quotas:
     Windows are kept for the last clients only, so that many client ids take no memory.
     """
 
-    def __init__(self, span: Span, mutation_span: Span) -> None:
+    def __init__(self, span: QuotaWindow, mutation_span: QuotaWindow) -> None:
         self._span = span
         self._mutation_span = mutation_span
         self._values: dict[tuple[Entity, str], float] = {}

@@ -5,13 +5,13 @@ Times are milliseconds of any clock that does not go back.
 
 from typing import Final, NamedTuple
 
-__all__ = ["MOST_MS", "Span", "TokenBucket", "WindowedSum"]
+__all__ = ["MOST_MS", "QuotaWindow", "TokenBucket", "WindowedSum"]
 
 MOST_MS: Final = (1 << 31) - 1
 """Longest wait that a response can say."""
 
 
-class Span(NamedTuple):
+class QuotaWindow(NamedTuple):
     """How long a window is: the number of its samples, and the length of each."""
 
     samples: int
@@ -29,14 +29,14 @@ class Span(NamedTuple):
 
 
 class WindowedSum:
-    """What a client has used within a window."""
+    """Use of a quota by one client within a window."""
 
     __slots__ = ("_samples",)
 
     def __init__(self) -> None:
         self._samples: list[list[float]] = []  # start, time of the last event, sum; oldest first
 
-    def add(self, amount: float, now_ms: float, span: Span) -> None:
+    def add(self, amount: float, now_ms: float, span: QuotaWindow) -> None:
         """Add an amount that is used now; a negative one is given back."""
         self._drop(now_ms, span)
         samples = self._samples
@@ -45,7 +45,7 @@ class WindowedSum:
         samples[-1][1] = now_ms
         samples[-1][2] += amount
 
-    def wait_ms(self, limit: float, now_ms: float, span: Span) -> int:
+    def wait_ms(self, limit: float, now_ms: float, span: QuotaWindow) -> int:
         """Return how long a client waits until its rate is within a limit a second; mostly 0."""
         self._drop(now_ms, span)
         samples = self._samples
@@ -57,12 +57,12 @@ class WindowedSum:
             return 0
         return min(round((rate - limit) / limit * window), MOST_MS)
 
-    def is_over(self, now_ms: float, span: Span) -> bool:
+    def is_over(self, now_ms: float, span: QuotaWindow) -> bool:
         """Return True if nothing is left of it."""
         self._drop(now_ms, span)
         return not self._samples
 
-    def _drop(self, now_ms: float, span: Span) -> None:
+    def _drop(self, now_ms: float, span: QuotaWindow) -> None:
         oldest = span.all_ms
         samples = self._samples
         while samples and now_ms - samples[0][1] >= oldest:
@@ -77,27 +77,27 @@ class TokenBucket:
 
     __slots__ = ("_at_ms", "_limit", "_tokens")
 
-    def __init__(self, limit: float, now_ms: float, span: Span) -> None:
+    def __init__(self, limit: float, now_ms: float, span: QuotaWindow) -> None:
         self._limit = limit
         self._at_ms = now_ms
         self._tokens = limit * span.all_ms / 1000
 
-    def take(self, count: int, limit: float, now_ms: float, span: Span) -> None:
+    def take(self, count: int, limit: float, now_ms: float, span: QuotaWindow) -> None:
         """Take tokens, whether they are there or not."""
         self._refill(limit, now_ms, span)
         self._tokens -= count
 
-    def wait_ms(self, limit: float, now_ms: float, span: Span) -> int:
+    def wait_ms(self, limit: float, now_ms: float, span: QuotaWindow) -> int:
         """Return after how many milliseconds there is no token missing."""
         self._refill(limit, now_ms, span)
         return min(round(max(-self._tokens, 0) / limit * 1000), MOST_MS)
 
-    def is_over(self, now_ms: float, span: Span) -> bool:
+    def is_over(self, now_ms: float, span: QuotaWindow) -> bool:
         """Return True if it is full again."""
         self._refill(self._limit, now_ms, span)
         return self._tokens >= self._limit * span.all_ms / 1000
 
-    def _refill(self, limit: float, now_ms: float, span: Span) -> None:
+    def _refill(self, limit: float, now_ms: float, span: QuotaWindow) -> None:
         most = limit * span.all_ms / 1000
         self._tokens = min(most, self._tokens + limit * (now_ms - self._at_ms) / 1000)
         self._at_ms, self._limit = now_ms, limit
