@@ -122,7 +122,6 @@ NOT_RUN = """
   have to be left at the classic protocol, which is the default of all above. A consumer with
   `group.protocol=consumer` gets no records until the protocol is served: librdkafka's waits without
   an error, Java's fails with UnsupportedVersionException.
-- TLS: there is none.
 - Other systems than the one named below.
 """
 

@@ -162,7 +162,6 @@ def test_ipv6_is_served(tmp_path: Path) -> None:
         (["--set", "num.partitions=none"], "Invalid value none for configuration num.partitions"),
         (["--set", "nonsense=1"], "Unknown broker config name: nonsense"),
         (["--set", "log.cleanup.policy=keep"], "any of compact, delete"),
-        (["--set", "listeners=SSL://:9093"], "PLAINTEXT only"),
         (["--listen", "127.0.0.1:0", "--port", "0"], "give --listen HOST:PORT, or"),
         (["--listen", "::1:9092"], "an IPv6 address in brackets"),
     ],

@@ -108,7 +108,9 @@ def test_what_is_read_at_the_start_cannot_be_changed_while_running(tmp_path: Pat
             if setting.update is not UpdateMode.READ_ONLY:
                 continue
             for resource in (WHOLE_CLUSTER, BROKER):
-                with pytest.raises(RequestRefused, match=f"dynamically: {name}") as refused:
+                with pytest.raises(
+                    RequestRefused, match=f"(dynamically|prefix): {name}"
+                ) as refused:
                     lab.client.alter_configs(
                         {(ResourceType.BROKER, resource): {name: setting.default or "1"}}
                     )

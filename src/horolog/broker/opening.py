@@ -38,6 +38,7 @@ from horolog.metadata.state import Identity
 from horolog.metadata.store import MetadataStore
 from horolog.metadata.taking_over import SUPPORTED
 from horolog.metadata.topics import Topic
+from horolog.network.tls.contexts import TlsContexts
 from horolog.schemas.metadata import BrokerEndpoint, RegisterBroker
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import MAX_EPOCH, decode_uuid
@@ -126,10 +127,10 @@ def open_storage(
             dynamic_default=found.brokers.get("", {}),
             dynamic_broker=found.brokers.get(str(config.node_id), {}),
         )
+        config = settings.broker_config()
+        TlsContexts(config.tls)  # before logs are opened, which may take long
         beside = StateBeside(Files(), path, store.state_dir)
-        opening = _Opening(
-            path, settings, settings.broker_config(), store, stored, found, clock, beside, progress
-        )
+        opening = _Opening(path, settings, config, store, stored, found, clock, beside, progress)
         opened = opening.open(Files(max_open=max_open_files), lock)
         undo.pop_all()
         return opened
