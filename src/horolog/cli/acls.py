@@ -182,17 +182,8 @@ def remove(
 ) -> Answer:
     """Remove an entry, given as it was added. The exit code is 1 if it is not there."""
     entry = _entry(principal, operation, on, host, deny, prefixed)
-    which = AclFilter(
-        entry.resource_type,
-        entry.name,
-        entry.pattern,
-        entry.principal,
-        entry.host,
-        entry.operation,
-        entry.permission,
-    )
     with brokers.connect() as client:
-        removed = client.acls.remove(which)
+        removed = client.acls.remove(AclFilter(*entry))
     answer = _shown(removed, "there is no such entry; horolog acls list shows those that are")
     return replace(answer, is_ok=bool(removed))
 
