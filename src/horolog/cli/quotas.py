@@ -1,6 +1,6 @@
 """`horolog quotas`: list, set and remove quotas of clients."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
 import typer
@@ -17,43 +17,47 @@ app = typer.Typer(
 
 _KEYS: Final = ", ".join(QuotaKey)
 
-User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="Of this user.")]
-ClientId = Annotated[
-    str | None, typer.Option("--client-id", metavar="ID", help="Of clients with this id.")
-]
-Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="Of this address.")]
-DefaultUser = Annotated[
-    bool, typer.Option("--default-user", help="Of each user without a quota of its own.")
-]
-DefaultClientId = Annotated[
-    bool, typer.Option("--default-client-id", help="Of each client id without one of its own.")
-]
-DefaultIp = Annotated[
-    bool, typer.Option("--default-ip", help="Of each address without one of its own.")
-]
 
+@dataclass(frozen=True)
+class Whose:
+    """Options that say whose quota it is."""
 
-def _entity(
-    user: str | None,
-    client_id: str | None,
-    ip: str | None,
-    defaults: tuple[bool, bool, bool],
-) -> Entity:
-    """Return the entity of the options.
+    user: Annotated[str | None, typer.Option("--user", metavar="NAME", help="Of this user.")] = None
+    client_id: Annotated[
+        str | None, typer.Option("--client-id", metavar="ID", help="Of clients with this id.")
+    ] = None
+    ip: Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="Of this address.")] = (
+        None
+    )
+    default_user: Annotated[
+        bool, typer.Option("--default-user", help="Of each user without a quota of its own.")
+    ] = False
+    default_client_id: Annotated[
+        bool, typer.Option("--default-client-id", help="Of each client id without one of its own.")
+    ] = False
+    default_ip: Annotated[
+        bool, typer.Option("--default-ip", help="Of each address without one of its own.")
+    ] = False
 
-    Raises:
-        Misconfigured: there is none, or a name beside its default.
-    """
-    parts: list[tuple[str, str | None]] = []
-    kinds = zip((USER, CLIENT_ID, IP), (user, client_id, ip), defaults, strict=True)
-    for kind, name, is_default in kinds:
-        if name is not None and is_default:
-            raise Misconfigured(f"give --{kind} or --default-{kind}, not both")
-        if name is not None or is_default:
-            parts.append((kind, name))
-    if not parts:
-        raise Misconfigured("say whose quota it is: --user, --client-id, --ip or a default")
-    return frozenset(parts)
+    def entity(self) -> Entity:
+        """Return the entity.
+
+        Raises:
+            Misconfigured: there is none, or a name beside its default.
+        """
+        parts: list[tuple[str, str | None]] = []
+        for kind, name, is_default in (
+            (USER, self.user, self.default_user),
+            (CLIENT_ID, self.client_id, self.default_client_id),
+            (IP, self.ip, self.default_ip),
+        ):
+            if name is not None and is_default:
+                raise Misconfigured(f"give --{kind} or --default-{kind}, not both")
+            if name is not None or is_default:
+                parts.append((kind, name))
+        if not parts:
+            raise Misconfigured("say whose quota it is: --user, --client-id, --ip or a default")
+        return frozenset(parts)
 
 
 def _value(text: str) -> tuple[str, float]:
@@ -106,18 +110,13 @@ def set_quotas(
         typer.Argument(metavar="KEY=NUMBER...", show_default=False, help=f"KEY is one of {_KEYS}."),
     ],
     brokers: KafkaBrokers,
-    user: User = None,
-    client_id: ClientId = None,
-    ip: Ip = None,
-    default_user: DefaultUser = False,
-    default_client_id: DefaultClientId = False,
-    default_ip: DefaultIp = False,
+    whose: Whose,
 ) -> Answer:
     """Set quotas, as horolog quotas set producer_byte_rate=1048576 --user alice.
 
     With --user and --client-id they are of that user's clients with that id.
     """
-    entity = _entity(user, client_id, ip, (default_user, default_client_id, default_ip))
+    entity = whose.entity()
     changes = dict(map(_value, values))
     with brokers.connect() as client:
         client.quotas.change(entity, changes)
@@ -129,19 +128,14 @@ def set_quotas(
 @with_options
 def remove_quotas(
     brokers: KafkaBrokers,
+    whose: Whose,
     keys: Annotated[
         list[str] | None,
         typer.Argument(metavar="[KEY...]", show_default=False, help="All, if none is given."),
     ] = None,
-    user: User = None,
-    client_id: ClientId = None,
-    ip: Ip = None,
-    default_user: DefaultUser = False,
-    default_client_id: DefaultClientId = False,
-    default_ip: DefaultIp = False,
 ) -> Answer:
     """Remove quotas of exactly these options. The exit code is 1 if there are none."""
-    entity = _entity(user, client_id, ip, (default_user, default_client_id, default_ip))
+    entity = whose.entity()
     with brokers.connect() as client:
         present = [quota for quota in client.quotas.list() if quota.entity == entity]
         removed = [quota for quota in present if not keys or quota.key in keys]
