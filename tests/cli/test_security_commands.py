@@ -137,3 +137,44 @@ def test_passwords_that_others_can_read_are_warned_of(tmp_path: Path) -> None:
         assert refused.code == 2
         assert ("chmod 600" in refused.err) is is_warned
         assert "secret-word" not in refused.err
+
+
+FILE_PROVIDER = (
+    "config.providers=file\n"
+    "config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider\n"
+)
+
+
+def test_a_password_comes_from_a_file_of_its_own(run: Any, tmp_path: Path) -> None:
+    secret = matrix.PASSWORD(matrix.ADMIN)
+    (tmp_path / "secret").write_text(f"admin={secret}\n")
+    variable = f"${{file:{tmp_path}/secret:admin}}"
+    admin = properties(tmp_path / "by-file.properties", "PLAIN", matrix.ADMIN, variable)
+    admin.write_text(admin.read_text() + FILE_PROVIDER)
+    listed = run("acls", "list", config=admin)
+    assert (listed.code, listed.err) == (0, "")
+    (tmp_path / "secret").write_text(f"other={secret}\n")
+    refused = run("acls", "list", config=admin)
+    assert refused.code == 2
+    assert "the file does not have the key" in refused.err
+    assert secret not in refused.err
+
+
+def test_a_broker_takes_passwords_from_a_file_and_warns_if_others_can_read_it(
+    tmp_path: Path,
+) -> None:
+    secrets, file = tmp_path / "secrets", tmp_path / "server.properties"
+    secrets.write_text(f"jaas={JAAS}\nparts=secret-count\n")
+    file.write_text(
+        f"{FILE_PROVIDER}{SETTING}=${{file:{secrets}:jaas}}\n"
+        f"num.partitions=${{file:{secrets}:parts}}\n"
+    )
+    file.chmod(0o644)
+    for mode in (0o644, 0o600):
+        secrets.chmod(mode)
+        refused = run_command("serve", "--log-dir", str(tmp_path / "log"), "--config", str(file))
+        assert refused.code == 2
+        assert "Invalid value [hidden] for configuration num.partitions" in refused.err
+        assert (f"chmod 600 {secrets}" in refused.err) is (mode == 0o644)
+        assert f"chmod 600 {file}" not in refused.err
+        assert "secret-" not in refused.err

@@ -26,7 +26,11 @@ OTHER_RULES = {
     "log.retention.minutes",
     "log.retention.hours",
 }
-OTHER_MODES = {"listeners", "listener.security.protocol.map"}  # sockets are opened once
+OTHER_MODES = {
+    "listeners",  # sockets are opened once
+    "listener.security.protocol.map",
+    "config.providers",  # a client could read the broker's files
+}
 
 
 class KafkaRow(NamedTuple):
@@ -126,6 +130,7 @@ def test_every_field_of_the_typed_settings_is_an_obeyed_setting_and_the_other_wa
     }
     resolved = {
         "broker_id",
+        "config_providers",
         "connections_max_reauth_ms",
         "listener_security_protocol_map",
         "log_dirs",

@@ -17,6 +17,18 @@ LISTENER = {
 PLAIN = {**LISTENER, "sasl.enabled.mechanisms": "PLAIN"}
 
 
+_PROVIDER = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+
+
+@of_broker(
+    "config.providers",
+    {"env": "127.0.0.1", "vault": REFUSED},
+    beside={"config.providers.env.class": _PROVIDER},
+)
+def address_where_values_may_come_from_a_provider(lab: Lab) -> str:
+    return lab.broker.bound[0].host
+
+
 @of_broker(
     "sasl.enabled.mechanisms",
     {"PLAIN": ["PLAIN"], "SCRAM-SHA-512": ["SCRAM-SHA-512"], "GSSAPI": REFUSED},

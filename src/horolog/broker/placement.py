@@ -16,7 +16,7 @@ from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.source_topics import SourceTopics
 from horolog.client.config import Address, ClientConfig, parse_bootstrap_servers
 from horolog.client.properties import config_of_properties
-from horolog.config import BrokerConfig, parse_properties
+from horolog.config import BrokerConfig, parse_properties, with_provided
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.metadata.rows import FollowedRow, SourceRow, Stored, promoted_once
 from horolog.metadata.store import MetadataStore
@@ -245,7 +245,7 @@ def connection_to(source: SourceRow) -> ClientConfig:
             text = Path(source.config).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             raise Misconfigured(f"horolog.follow.config={source.config}: {error}") from None
-        given = parse_properties(text, source.config)
+        given = with_provided(parse_properties(text, source.config))
     return config_of_properties(source.servers, given, "horolog-follower")
 
 

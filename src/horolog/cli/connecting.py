@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from horolog.cli.options import pairs
-from horolog.cli.properties_files import read_properties
+from horolog.cli.properties_files import read_client_properties
 from horolog.client.config import ClientConfig
 from horolog.client.properties import BOOTSTRAP, OBEYED, config_of_properties, require_effect
 from horolog.errors import Misconfigured
@@ -69,7 +69,7 @@ class KafkaBrokers:
             Misconfigured: a property is unknown or unusable, or names other brokers than the
                 command.
         """
-        of_file = {} if self.client_config is None else read_properties(self.client_config)
+        of_file = {} if self.client_config is None else read_client_properties(self.client_config)
         of_command = pairs(self.client_properties, "--command-property")
         require_effect(of_command, "--command-property")
         given = of_file | of_command

@@ -19,7 +19,14 @@ from horolog.cli.options import pairs, with_options
 from horolog.cli.properties_files import read_properties
 from horolog.cli.terminal import echo
 from horolog.clock import ManualClock, SystemClock
-from horolog.config import Endpoint, Settings, host_port, secrets_among
+from horolog.config import (
+    Endpoint,
+    Settings,
+    files_of_secrets,
+    host_port,
+    secrets_among,
+    with_provided,
+)
 from horolog.errors import Misconfigured
 from horolog.record.kernels.loading import WITHOUT_NUMBA, is_numba_installed
 from horolog.testing.settings import for_tests
@@ -172,11 +179,23 @@ class ServeOptions:
 def _read_config(path: Path) -> dict[str, str]:
     """Read the file of settings; warn if others can read passwords in it."""
     given = read_properties(path)
-    if secrets_among(given) and path.stat().st_mode & 0o044:
+    open_files = [file for file in files_of_secrets(given) if _is_open(file)]
+    has_secrets = any("${" not in given[name] for name in secrets_among(given))
+    if has_secrets and _is_open(path):
+        open_files.append(path)
+    for file in dict.fromkeys(open_files):
         from horolog.cli.screen import say  # noqa: PLC0415 - 30 ms for this alone
 
-        say(f"{path} has passwords that other users of this machine can read: chmod 600 {path}")
+        say(f"{file} has passwords that other users of this machine can read: chmod 600 {file}")
     return given
+
+
+def _is_open(path: Path) -> bool:
+    """Return True if other users can read a file that exists."""
+    try:
+        return bool(path.stat().st_mode & 0o044)
+    except (OSError, ValueError):
+        return False
 
 
 @app.command()
@@ -197,7 +216,7 @@ def serve(
             "of --config"
         )
     given = {} if options.config is None else _read_config(options.config)
-    given |= assigned
+    given = with_provided(given | assigned)
     given |= listener_settings(
         options.host, options.port, options.listen or (), options.advertise or (), given
     )

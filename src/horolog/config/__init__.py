@@ -6,7 +6,7 @@ settings    `Settings`: given values by source, resolved to effective ones
 topic, broker   effective settings as typed values: `TopicConfig`, `BrokerConfig`
 describe    settings as DescribeConfigs returns them
 alter       changes while the broker runs
-properties  the format of `server.properties`
+properties  the format of `server.properties`; `providers` of values from elsewhere
 listeners   the broker's endpoints; `tls` and `logins` of clients; `exposure` refuses open ones
 releases    releases of Apache Kafka that settings name
 """
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from horolog.config.listeners import Endpoint, host_port
     from horolog.config.logins import Login
     from horolog.config.properties import parse_properties
+    from horolog.config.providers import files_of_secrets, with_provided
     from horolog.config.setting import Setting, Status, UpdateMode
     from horolog.config.settings import Settings, SettingSource
     from horolog.config.tables import broker_settings, secrets_among, topic_settings
@@ -66,11 +67,13 @@ __all__ = [
     "describe_broker",
     "describe_cluster",
     "describe_topic",
+    "files_of_secrets",
     "host_port",
     "parse_properties",
     "require_closed",
     "secrets_among",
     "topic_settings",
+    "with_provided",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -83,6 +86,7 @@ __getattr__, __dir__ = lazy_names(
         "listeners": "Endpoint host_port",
         "logins": "Login",
         "properties": "parse_properties",
+        "providers": "files_of_secrets with_provided",
         "setting": "Setting Status UpdateMode",
         "settings": "Settings SettingSource",
         "tables": "broker_settings secrets_among topic_settings",

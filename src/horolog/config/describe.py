@@ -8,6 +8,7 @@ from horolog.config.setting import Setting, Status, UpdateMode
 from horolog.config.settings import Given, Settings, SettingSource
 from horolog.config.tables import broker_settings, topic_settings
 from horolog.config.values import SettingKind, Value, to_text
+from horolog.security.stores import Hidden
 
 _MIN_IN_SYNC: Final = "min.insync.replicas"
 
@@ -116,16 +117,16 @@ def _entry(
     read_only: bool,
 ) -> DescribedSetting:
     value = to_text(given[0][1]) if given else setting.default
+    sensitive = setting.sensitive or any(isinstance(place.text, Hidden) for place, _ in given)
     named = tuple(
-        Synonym(place.name, None if setting.sensitive else place.text, place.source)
-        for place, _ in given
+        Synonym(place.name, None if sensitive else place.text, place.source) for place, _ in given
     )
     return DescribedSetting(
         name=setting.name,
-        value=None if setting.sensitive else value,
+        value=None if sensitive else value,
         source=given[0][0].source if given else SettingSource.DEFAULT,
         read_only=read_only,
-        sensitive=setting.sensitive,
+        sensitive=sensitive,
         synonyms=named + defaults,
         kind=setting.kind,
         documentation=documentation(setting),

@@ -5,6 +5,7 @@ from enum import Enum
 
 from horolog.config.rules import ValueRule
 from horolog.config.values import SettingKind, Value, parse
+from horolog.security.stores import Hidden
 
 
 class Status(Enum):
@@ -101,4 +102,5 @@ class Setting:
         )
 
     def _shown(self, text: str) -> str:
-        return "[hidden]" if self.kind is SettingKind.PASSWORD else text
+        is_secret = self.kind is SettingKind.PASSWORD or isinstance(text, Hidden)
+        return "[hidden]" if is_secret else text

@@ -28,6 +28,7 @@ from horolog.config.logins import (
     of_listener,
     parse_login,
 )
+from horolog.config.providers import providers_of
 from horolog.config.releases import IGNORED_SINCE, ZSTD_SINCE, record_format_of, release_of
 from horolog.config.setting import Setting
 from horolog.config.tables import broker_setting, broker_settings, topic_setting, topic_settings
@@ -36,6 +37,7 @@ from horolog.config.topic import LONG_MAX, TopicConfig
 from horolog.config.values import Value
 from horolog.errors import Misconfigured
 from horolog.record.timestamps import TimestampType
+from horolog.security.stores import Hidden
 
 _UNITS_MS = {"hours": 3_600_000, "minutes": 60_000}
 _BEFORE = "message.timestamp.before.max.ms"
@@ -122,7 +124,14 @@ class Settings:
             self._check_given()
             return self._broker_config()
         except ValueError as cause:
-            raise Misconfigured(str(cause)) from None
+            raise Misconfigured(self._without_provided(str(cause))) from None
+
+    def _without_provided(self, message: str) -> str:
+        """Return a message without the values that a provider has brought in."""
+        for text in self.static.values():
+            if isinstance(text, Hidden) and text:
+                message = message.replace(text, "[hidden]")
+        return message
 
     def unknown(self) -> list[str]:
         """Return a sentence for each given name that is no broker setting."""
@@ -249,6 +258,7 @@ class Settings:
 
     def _broker_config(self) -> BrokerConfig:
         self.topic_config()
+        providers_of(self.static)
         special = {
             "listeners",
             "advertised_listeners",

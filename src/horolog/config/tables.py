@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from horolog.config.providers import PROVIDERS, is_of_provider
 from horolog.config.rules import rule_of
 from horolog.config.setting import Setting, Status, UpdateMode
 from horolog.config.values import SettingKind
@@ -45,6 +46,9 @@ def broker_setting(name: str) -> Setting:
     """Return the broker setting with this name or alias; `ValueError` if it does not exist."""
     if name.startswith("listener.name."):
         return _of_listener(name)
+    if is_of_provider(name):
+        base = broker_settings()[PROVIDERS]
+        return replace(base, name=name, kind=SettingKind.STRING, of_plugin=True)
     return _find(name, broker_settings(), "broker")
 
 

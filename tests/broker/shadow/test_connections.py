@@ -55,9 +55,14 @@ def stops(shadow: RunningBroker) -> float:
 
 
 def properties(path: Path, certificates: Certificates) -> Path:
+    other = path.with_suffix(".other")
+    other.write_text(f"authority={certificates.authority}\n")
     path.write_text(
         "security.protocol=SSL\nssl.truststore.type=PEM\n"
-        f"ssl.truststore.location={certificates.authority}\n"
+        f"ssl.truststore.location=${{file:{other}:authority}}\n"
+        "config.providers=file\n"
+        "config.providers.file.class="
+        "org.apache.kafka.common.config.provider.FileConfigProvider\n"
     )
     return path
 
