@@ -112,7 +112,8 @@ DUKE = "CN=Duke,OU=ServiceUsers,O=Org,C=US"
 @pytest.mark.parametrize(
     ("rules", "name", "made"),
     [
-        ("", DUKE, DUKE),
+        ("", DUKE, None),
+        (", ,", DUKE, None),
         ("DEFAULT", DUKE, DUKE),
         ("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/", DUKE, "Duke"),
         ("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/L", DUKE, "duke"),
@@ -129,6 +130,15 @@ DUKE = "CN=Duke,OU=ServiceUsers,O=Org,C=US"
         (r"RULE:CN=(?<who>\w+),.*/${who}/", DUKE, "Duke"),
         (r"RULE:CN=a\/b/x\/y\$1/", "CN=a/b", "x/y$1"),
         ("RULE:CN=Duk/x/,DEFAULT", DUKE, DUKE),  # the whole name has to fit
+        ("RULE:.*/x/", DUKE, "xx"),  # Java replaces what is left behind it, nothing, too
+        ("RULE:CN=(a)|CN=(b)/$2$1/", "CN=b", "b"),
+        ("RULE:CN=(.*)/$1/U", "CN=straße", "STRASSE"),
+        ("RULE:CN=(.*)/$1/L", "CN=İSTΣ", "i̇stς"),
+        (r"RULE:CN=(\w+)/$1/", "CN=Zoë", None),
+        *(("RULE:CN=(.*)/$1/", f"CN=a{end}b", None) for end in "\n\r\x85\u2028\u2029"),
+        ("RULE:CN=(.*)/$1/", "CN=a\tb\x0bc", "a\tb\x0bc"),
+        (r"RULE:CN=([.]|\.)b/$1/", "CN=.b", "."),
+        (r"RULE:CN=([\[\].]*)/$1/", "CN=[.]", "[.]"),
     ],
 )
 def test_the_first_rule_that_fits_makes_the_principal(
@@ -153,8 +163,99 @@ def test_the_first_rule_that_fits_makes_the_principal(
         "RULE:(a)/b$/",
         "RULE:(a)/$b/",
         "RULE:(a)/${who}/",
+        "RULE:[a[b]]/c/",  # one of either for Java
+        "RULE:[[:alpha:]]/c/",
+        r"RULE:\v/c/",
+        r"RULE:\0101/c/",
+        "RULE:(?s)a.b/c/",
+        "RULE:(?u)a/c/",
+        "RULE:a{99999999999}/c/",
+        "DEFAUL",
+        "default",
+        "DEFAULT/U",
+        "rule:a/b/",
+        "RULE:a(.*)/$1",
+        "RULE:a(.*)/L",
+        "RULE:a(.*)/LU",
+        "RULE:a/b/L/U",
     ],
 )
 def test_rules_that_cannot_be_read_are_refused(rules: str) -> None:
     with pytest.raises(Misconfigured, match=r"ssl\.principal\.mapping\.rules"):
         parse_rules(rules)
+
+
+@given(st.text(alphabet=r"RULE:DEFAULT/\\,$ ()[]{}^?*+.<>abs|&0é", max_size=40))
+def test_no_rules_do_more_than_be_refused(text: str) -> None:
+    for rules in (text, f"RULE:{text}/{text}/"):
+        try:
+            parsed = parse_rules(rules)
+        except Misconfigured:
+            continue
+        map_name(parsed, "CN=a")
+
+
+CHAIN = (
+    "RULE:^CN=(.*?),OU=Services.*$/$1/L, "
+    "RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L , "
+    "RULE:^cn=(.*?),ou=(.*?),dc=(.*?),dc=(.*?)$/$1@$2/U,RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1/U,"
+    "DEFAULT"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("CN=Ada,OU=Services,O=Org,C=UK", "ada"),
+        ("CN=Ada,OU=Web,O=Org,L=Town,ST=County,C=UK", "ada@web"),
+        ("cn=ada,ou=web,dc=org,dc=uk", "ADA@WEB"),
+        ("cN=ada,OU=Web,O=Some Where", "ADA"),
+        ("OU=Web,O=Some Where,C=UK", "OU=Web,O=Some Where,C=UK"),
+    ],
+)
+def test_a_chain_of_rules_is_gone_through_in_order(name: str, made: str) -> None:
+    assert map_name(parse_rules(CHAIN), name) == made
+
+
+def test_a_comma_and_a_blank_of_a_name_may_be_in_a_pattern() -> None:
+    rules = parse_rules(r"RULE:^CN=((\\, *|\w)+)(,.*|$)/$1/,DEFAULT")
+    assert map_name(rules, r"CN=Love\, Ada,OU=Web,DC=uk") == r"Love\, Ada"
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("RULE://", [("", "", "")]),
+        ("RULE:/~*/", [("", "~*", "")]),
+        ("RULE:/~*/L", [("", "~*", "L")]),
+        ("  RULE:// ,  DEFAULT  ", [("", "", ""), None]),
+        (" RULE:   /     / , DEFAULT", [("   ", "     ", ""), None]),
+        (" RULE:  /   /U   ,DEFAULT", [("  ", "   ", "U"), None]),
+        ("RULE:([A-Z]*)/$1/U  , RULE:([a-z]+)/$1/,  DEFAULT", [("([A-Z]*)", "$1", "U"),
+         ("([a-z]+)", "$1", ""), None]),
+        (",  , , ,", []),
+        (",,RULE://,,,DEFAULT,,", [("", "", ""), None]),
+        ("  ,  , RULE:  / /U  ,,  ,DEFAULT, ,", [("  ", " ", "U"), None]),
+        (r"RULE:\/\\\(\)\n\t/\/\/\//", [(r"\/\\\(\)\n\t", r"\/\/\/", "")]),
+        (r"RULE:\**\/+/*/L,RULE:\/*\**/**/", [(r"\**\/+", "*", "L"), (r"\/*\**", "**", "")]),
+        (
+            r"RULE:,RULE:,/,RULE:,\//U,RULE:,/RULE:,/,RULE:,RULE:,/L,RULE:,/L,RULE:, D,/D/,DEFAULT",
+            [
+                (",RULE:,", r",RULE:,\/", "U"),
+                (",", "RULE:,", ""),
+                (",RULE:,", "L,RULE:,", "L"),
+                (", D,", "D", ""),
+                None,
+            ],
+        ),
+        ("RULE:^a=([^,ADEFLTU,]+)(,b|$)/$1/", [("^a=([^,ADEFLTU,]+)(,b|$)", "$1", "")]),
+    ],
+)  # fmt: skip
+def test_rules_are_split_at_commas_outside_of_them(
+    text: str, rules: list[tuple[str, str, str] | None]
+) -> None:
+    """None stands for DEFAULT."""
+    read = parse_rules(text)
+    assert [
+        rule.pattern and (rule.pattern.pattern, rule.replacement, rule.case) for rule in read
+    ] == rules

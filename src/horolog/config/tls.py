@@ -54,9 +54,9 @@ def parse_tls(
         value = given.get(of_listener(listener, name))
         if value is None and not (asks_for_login and name == _CLIENT_AUTH):
             value = given.get(name)
-        if value:
+        if value or (value == "" and name == _RULES):  # no rules: no name fits any
             settings[name] = value
     try:
-        return ListenerTls(settings, parse_rules(settings.get(_RULES, "")))
+        return ListenerTls(settings, parse_rules(settings.get(_RULES, "DEFAULT")))
     except Misconfigured as error:
         raise ValueError(f"the listener {listener}: {error}") from None

@@ -6,7 +6,7 @@ and super users name it so:
     CN=alice,OU=b + CN=a,C=DE       the most special part first
 
 Rules are Kafka's: `RULE:pattern/replacement/[LU]` and `DEFAULT`, separated by commas. The first
-whose pattern is the whole name makes the principal.
+whose pattern is the whole name makes the principal. Empty ones are passed over.
 """
 
 import re
@@ -147,13 +147,17 @@ class MappingRule(NamedTuple):
 _SETTING: Final = "ssl.principal.mapping.rules"
 _RULE: Final = re.compile(
     r"\s*(?:(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/"
-    r"(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?))\s*(?:,|$)"
+    r"(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?)|)\s*(?:,|$)"
 )
 _REPLACED: Final = re.compile(r"\\(?P<literal>.)|\$(?P<number>\d+)|\$\{(?P<name>\w+)\}", re.DOTALL)
 _REFERENCE: Final = re.compile(
     r"\\.|(?P<any>\$(?:(?P<number>\d+)|\{(?P<name>\w+)\}|.?))", re.DOTALL
 )
-_GROUP: Final = re.compile(r"((?:[^\\]|\\.)*?)\(\?<(?=[A-Za-z])", re.DOTALL)
+_TOKEN: Final = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\\\]])*\]|\.|\(\?<(?=[A-Za-z])|\(\?[a-z]*s[a-z]*(?=[:)])", re.DOTALL
+)
+_ANY: Final = r"[^\n\r\x85\u2028\u2029]"  # a dot of Java
+_UNLIKE_JAVA: Final = {r"\v", r"\0"}
 
 
 def parse_rules(text: str) -> tuple[MappingRule, ...]:
@@ -173,21 +177,37 @@ def parse_rules(text: str) -> tuple[MappingRule, ...]:
         position = match.end()
         if match["default"]:
             rules.append(MappingRule())
-        else:
+        elif match["pattern"] is not None:
             pattern, replacement = _java(match["pattern"]), match["replacement"]
             _check_replacement(pattern, replacement)
             rules.append(MappingRule(pattern, replacement, match["case"]))
-    return tuple(rules) or (MappingRule(),)
+    return tuple(rules)
 
 
 def _java(pattern: str) -> "re.Pattern[str]":
     """Compile a pattern in Java's grammar."""
     try:
-        if "&&" in pattern:
-            raise re.error("&& within brackets is not supported")
-        return re.compile(_GROUP.sub(r"\1(?P<", pattern), re.ASCII)
-    except re.error as error:
+        return re.compile(_TOKEN.sub(_of_java, pattern), re.ASCII)
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
         raise Misconfigured(f"{_SETTING}: the pattern {pattern!r} is refused: {error}") from None
+
+
+def _of_java(match: "re.Match[str]") -> str:
+    """Return a part of a pattern of Java as Python writes it.
+
+    Raises:
+        ValueError: it means something else in Python.
+    """
+    part = match[0]
+    if part.startswith("["):
+        inner = re.sub(r"\\.", "", part[1:], flags=re.DOTALL)
+        if "[" in inner or "&&" in inner:
+            raise ValueError("brackets within brackets and && are not supported")
+    elif part in _UNLIKE_JAVA:
+        raise ValueError(f"{part} is not supported")
+    elif part.startswith("(?") and part != "(?<":
+        raise ValueError("the flag s is not supported; write [\\s\\S] for any character")
+    return {".": _ANY, "(?<": "(?P<"}.get(part, part)
 
 
 def _check_replacement(pattern: "re.Pattern[str]", replacement: str) -> None:
