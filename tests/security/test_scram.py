@@ -1,6 +1,8 @@
 """SCRAM, the broker's side: RFC 7677's exchange, our client, and wrong messages at every step."""
 
 import base64
+import hashlib
+import hmac
 import re
 
 import pytest
@@ -98,7 +100,7 @@ def test_the_salt_of_a_user_that_is_not_there_is_always_the_same() -> None:
     answers = [login({}, nonce="x").answer(message) for _ in range(2)]
     assert answers[0] == answers[1]
     assert login({}, nonce="x").answer(b"n,,n=somebody,r=mine") != answers[0]
-    assert ScramLogin(SHA_256, {}.get, b"other", "x").answer(message) != answers[0]
+    assert ScramLogin(SHA_256, lambda _: None, b"other", "x").answer(message) != answers[0]
 
 
 @pytest.mark.parametrize(
@@ -116,6 +118,13 @@ def test_the_salt_of_a_user_that_is_not_there_is_always_the_same() -> None:
         b"n,,n=user,r=x,=y",
         b"n,,m=ext,n=user,r=x",
         b"\xff\xfe",
+        b"n,x=user,n=user,r=x",
+        b"n,,n=user,r=x,ext1=value",
+        b"n,,n=user,r=x,ext",
+        b"n,,n=user,r=x,ext=value1,value2",
+        b"n,,n=user,r=x,ext=,",
+        b"n,,n=user,r=x,ext =value",
+        b"n,,n=user,r=x,TokenAuth=TRUE",
         b"n,,n=user,r=x" + b",a=b" * 50_000 + b",",
         b"n,,n=user,r=" + b"x" * LONGEST_MESSAGE,  # it would be kept for the second one
     ],
@@ -125,11 +134,88 @@ def test_a_first_message_of_another_form_fails(message: bytes) -> None:
         login({"user": "pencil"}).answer(message)
 
 
-def test_extensions_are_signed_as_they_came() -> None:
+@pytest.mark.parametrize(
+    "extensions",
+    [
+        {"b": "2", "a": "1"},
+        {"other": "name1=value1 name2=another \"'!$[]()"},
+        {"first": "1", "second": "name1 = value ", "third": "123"},
+    ],
+)
+def test_extensions_are_signed_as_they_came(extensions: dict[str, str]) -> None:
     server = login({"user": "pencil"})
-    exchange = scram("SHA256", "user", "pencil", extensions={"b": "2", "a": "1"})
+    exchange = scram("SHA256", "user", "pencil", extensions=extensions)
     final = exchange.send(server.answer(next(exchange)))
     assert server.answer(final).startswith(b"v=")
+
+
+@pytest.mark.parametrize(
+    ("escaped", "name"),
+    [
+        ("user1", "user1"),
+        ("123", "123"),
+        ("1=2C2", "1,2"),
+        ("user=3DA", "user=A"),
+        ("user=3D=3DB", "user==B"),
+        ("user=2C1", "user,1"),
+        ("user 1", "user 1"),
+        ("=2C", ","),
+        ("=3D", "="),
+        ("=2C=3D", ",="),
+        ("=3D=3D", "=="),
+        ("=3D2C", "=2C"),
+        ("U\u017fer\u2163", "U\u017fer\u2163"),  # as it is: no SASLprep
+    ],
+)
+def test_commas_and_equals_signs_of_a_name_are_escaped(escaped: str, name: str) -> None:
+    server = login({name: "pencil"})
+    exchange = scram("SHA256", name, "pencil", extensions={})
+    first = next(exchange)
+    assert first.decode().split(",")[2] == f"n={escaped}"
+    assert server.answer(exchange.send(server.answer(first))).startswith(b"v=")
+    assert server.name == name
+
+
+def signed_with(first: str, server: ScramLogin, nonce: str, binding: str = "biws") -> bytes:
+    """The final message of one who knows the password."""
+    told = server.answer(first.encode()).decode()
+    end = f"c={binding},r={nonce or told.split(',')[0][2:]}"
+    key = salted(SHA_256, "pencil", SALT, 4096)
+    client_key = hmac.digest(key, b"Client Key", "sha256")
+    text = f"{first.split(',', 2)[2]},{told},{end}".encode()
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), text, "sha256")
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    return f"{end},p={base64.b64encode(proof).decode()}".encode()
+
+
+@pytest.mark.parametrize(
+    ("nonce", "is_taken"), [("", True), ("yours", False), ("xyours", False), ("yyours", False)]
+)
+def test_the_nonce_is_compared_whole(nonce: str, is_taken: bool) -> None:
+    """Apache Kafka is satisfied with one that ends with its own part."""
+    server = login({"user": "pencil"}, nonce="yours")
+    final = signed_with("n,,n=user,r=mine", server, nonce)
+    if is_taken:
+        assert server.answer(final).startswith(b"v=")
+        return
+    with pytest.raises(LoginFailed):
+        server.answer(final)
+
+
+@pytest.mark.parametrize(
+    ("binding", "is_taken"),
+    [("biws", True), ("bixhPXVzZXIs", True), ("eSws", False), ("", False), ("biw=", False)],
+)
+def test_the_header_is_repeated_or_that_without_an_authorization_id(
+    binding: str, is_taken: bool
+) -> None:
+    server = login({"user": "pencil"})
+    final = signed_with("n,a=user,n=user,r=mine", server, "", binding)
+    if is_taken:
+        assert server.answer(final).startswith(b"v=")
+        return
+    with pytest.raises(LoginFailed):
+        server.answer(final)
 
 
 def test_the_authorization_id_is_the_name() -> None:

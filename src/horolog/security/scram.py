@@ -177,8 +177,9 @@ class ScramLogin:
 
     def _final(self, user: str, text: str) -> bytes:
         match = _FINAL.fullmatch(text)
-        bound = base64.b64encode(self._header.encode()).decode()
-        if match is None or match["nonce"] != self._nonce or match["binding"] != bound:
+        # Clients of Apache Kafka, which does not look at it, leave an authorization id out.
+        bound = {base64.b64encode(header.encode()).decode() for header in (self._header, "n,,")}
+        if match is None or match["nonce"] != self._nonce or match["binding"] not in bound:
             raise failed(self._mechanism.title)
         try:
             proof = base64.b64decode(match["proof"], validate=True)
