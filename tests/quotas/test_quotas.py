@@ -93,6 +93,48 @@ def test_one_request_of_a_fresh_client_waits_for_its_bytes_less_the_window(
     assert use({0: size}, limit, 0) == min(round(1000 * (size / limit - 10)), MOST_MS)
 
 
+@pytest.mark.parametrize(
+    ("rate", "limit", "samples", "wait"),
+    [
+        (16.5, 16.5, 10, 0),
+        (16.5, 16.5, 11, 0),
+        (16.5, 20.4, 10, 0),
+        (16.5, 20.4, 11, 0),
+        (100.0, 50.0, 3, 2_000),
+        (100.0, 50.0, 2, 1_000),
+        (55.0, 50.0, 2, 100),
+        (100.0, 50.0, 10, 9_000),
+        (100.0, 50.0, 1, 1_000),
+    ],
+)
+def test_the_wait_is_how_far_the_rate_is_over_its_limit_times_the_window(
+    rate: float, limit: float, samples: int, wait: int
+) -> None:
+    """Only a whole window counts, so that a rate of so many samples is one less of them."""
+    window, span = WindowedSum(), QuotaWindow(samples, 1000)
+    window.add(rate * max(samples - 1, 1), 0, span)
+    assert window.wait_ms(limit, 0, span) == wait
+
+
+@pytest.mark.parametrize(
+    ("key", "used", "wait"),
+    [
+        (QuotaKey.REQUEST_PERCENTAGE, 3.64, 0),
+        (QuotaKey.REQUEST_PERCENTAGE, 5.5, 50),
+        (QuotaKey.REQUEST_PERCENTAGE, 90.0, 500),
+        (PRODUCED, 5.5, 50),
+        (PRODUCED, 90.0, 8_500),
+    ],
+)
+def test_only_waits_for_time_are_bounded_by_a_sample(key: QuotaKey, used: float, wait: int) -> None:
+    span = QuotaWindow(2, 500)
+    quotas = Quotas(span, span)
+    quotas.put(frozenset({("user", "alice")}), key, 10)
+    limit = quotas.limit(key, "alice", "")
+    assert limit is not None
+    assert quotas.use(limit, used, 0.0) == wait
+
+
 def test_a_request_within_the_window_does_not_wait() -> None:
     assert use({0: 10_000}, 1_000, 0) == 0
 

@@ -153,6 +153,147 @@ def test_a_super_user_may_do_everything():
     assert not allows(rights, principal="User:other")
 
 
+# Entries that hide, cover or outrank each other, each set with questions and answers.
+
+BOB, EVERYONE, ALICE = "User:bob", "User:*", "User:alice"
+DELETE, ALTER, CREATE = AclOperation.DELETE, AclOperation.ALTER, AclOperation.CREATE
+DESCRIBE_CONFIGS, ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
+OF_ALL = [
+    entry("foo", ALL, DENY, principal=ALICE),
+    entry("foo", READ, pattern=PREFIXED, principal=ALICE),
+    entry("foo", ALL, DENY, principal=EVERYONE),
+    entry("foo", DESCRIBE, pattern=PREFIXED, principal=EVERYONE),
+]
+SHARED = [
+    entry("foo", ALL, principal=EVERYONE),
+    entry("bar", ALL, pattern=PREFIXED, principal=ALICE),
+    entry("baz", ALL, principal=BOB),
+]
+OTHER_HOST, THIRD_HOST = "192.168.1.1", "192.168.1.2"
+HOSTS = [
+    entry("foo", READ, DENY, principal=ALICE, host=OTHER_HOST),
+    entry("foo", READ, principal=ALICE),
+    entry("bar", READ, principal=BOB, host=THIRD_HOST),
+    entry("bar", DESCRIBE, principal=EVERYONE, host=HERE),
+]
+MANY = [
+    entry("green2", READ, principal=EVERYONE),
+    entry("green", READ, pattern=PREFIXED, principal=BOB),
+    entry("betamax4", READ, principal=BOB),
+    entry("betamax", READ, principal=BOB),
+    entry("beta", READ, pattern=PREFIXED, principal=EVERYONE),
+    entry("alpha", READ, pattern=PREFIXED, principal=EVERYONE),
+    entry("alp", READ, DENY, pattern=PREFIXED, principal=BOB),
+    entry("*", WRITE, kind=GROUP, principal=BOB),
+    entry("wheel", WRITE, DENY, kind=GROUP, principal=EVERYONE),
+]
+PREFIXES = [
+    entry("fooa", ALL, pattern=PREFIXED, principal=ALICE),
+    entry("foobar", ALL, principal=BOB),
+    entry("f", ALL, pattern=PREFIXED, principal=BOB),
+]
+
+
+@pytest.mark.parametrize(
+    ("entries", "principal", "host", "questions"),
+    [
+        (OF_ALL, ALICE, HERE, "-WRITE foo, -READ foo, -DESCRIBE foo, +READ foobar"),
+        (OF_ALL, BOB, HERE, "-DESCRIBE foo, -READ foo, +DESCRIBE foobaz, -READ foobaz"),
+        (SHARED, ALICE, HERE, "+WRITE foo, +DESCRIBE_CONFIGS bar, -DESCRIBE baz"),
+        (SHARED, BOB, HERE, "+WRITE foo, -READ bar, +DESCRIBE baz"),
+        (SHARED, "User:malory", HERE, "+DESCRIBE foo, -WRITE bar, -READ baz"),
+        (HOSTS, ALICE, HERE, "+READ foo, -READ bar, +DESCRIBE bar"),
+        (HOSTS, ALICE, OTHER_HOST, "-READ foo, -READ bar, -DESCRIBE bar"),
+        (HOSTS, ALICE, THIRD_HOST, "+READ foo, -READ bar, -DESCRIBE bar"),
+        (HOSTS, BOB, HERE, "-READ foo, -READ bar, +DESCRIBE bar"),
+        (HOSTS, BOB, OTHER_HOST, "-READ foo, -READ bar, -DESCRIBE bar"),
+        (HOSTS, BOB, THIRD_HOST, "-READ foo, +READ bar, +DESCRIBE bar"),
+        (MANY, BOB, HERE, "+READ green1, -READ alpha, -READ ala, +READ betamax44, +READ beta"),
+        (MANY, BOB, HERE, "-WRITE GROUP:wheel, +WRITE GROUP:arbitrary"),
+        (MANY, ALICE, HERE, "-READ green1, +READ green2, +READ alpha, -WRITE GROUP:arbitrary"),
+        (PREFIXES, BOB, HERE, "+WRITE foobarr, -READ goobar, +READ fooa"),
+        (PREFIXES, ALICE, HERE, "+DESCRIBE fooa, -WRITE bar, -READ foobar"),
+    ],
+)
+def test_entries_outrank_each_other_as_at_kafka(entries, principal, host, questions):
+    """`-WRITE foo` is denied, `+` allowed; kinds other than topics have theirs before the name."""
+    rights = rights_of(*entries)
+    for question in questions.split(", "):
+        operation, name = question[1:].split()
+        kind, _, name = name.rpartition(":")
+        is_allowed = allows(
+            *(rights, name, AclOperation[operation], principal, host),
+            AclResource[kind or "TOPIC"],
+        )
+        assert is_allowed is question.startswith("+"), question
+
+
+@pytest.mark.parametrize("operation", [*AclOperation])
+@pytest.mark.parametrize(
+    ("implied", "implying"),
+    [
+        (DESCRIBE, {ALL, DESCRIBE, READ, WRITE, DELETE, ALTER}),
+        (DESCRIBE_CONFIGS, {ALL, DESCRIBE_CONFIGS, ALTER_CONFIGS}),
+        (CREATE, {ALL, CREATE}),
+        (READ, {ALL, READ}),
+        (ALTER_CONFIGS, {ALL, ALTER_CONFIGS}),
+        (AclOperation.CLUSTER_ACTION, {ALL, AclOperation.CLUSTER_ACTION}),
+    ],
+)
+def test_a_right_includes_what_it_does_at_kafka_and_a_denial_only_itself(
+    operation, implied, implying
+):
+    if operation in (AclOperation.UNKNOWN, AclOperation.ANY):
+        return  # of filters
+    assert allows(rights_of(entry(operation=operation)), operation=implied) is (
+        operation in implying
+    )
+    denied = rights_of(entry(operation=operation, permission=DENY), entry(operation=ALL))
+    assert allows(denied, operation=implied) is (operation not in (ALL, implied))
+
+
+@pytest.mark.parametrize("pattern", [LITERAL, PREFIXED])
+@given(st.text("abc.-_", min_size=2, max_size=12), st.data())
+def test_one_denial_that_fits_outranks_every_entry_that_allows(pattern, topic, data):
+    prefixes = st.sampled_from([topic[:size] for size in range(1, len(topic) + 1)])
+    denied = topic if pattern == LITERAL else data.draw(prefixes)
+    allowed = data.draw(st.lists(st.builds(str.__add__, prefixes, st.text("abc", max_size=2))))
+    others = [entry(name, WRITE, pattern=PREFIXED) for name in [topic, *allowed]]
+    assert allows(rights_of(*others), topic, WRITE)
+    denying = entry(denied, WRITE, DENY, pattern=pattern)
+    assert not allows(rights_of(*others, denying), topic, WRITE)
+    assert not allows(rights_of(denying, *others), topic, WRITE)
+
+
+@pytest.mark.parametrize(
+    ("entries", "principal", "operation", "words"),
+    [
+        (
+            [entry("al", READ, DENY, pattern=PREFIXED, principal=BOB), entry("alpha")],
+            *(BOB, READ),
+            (
+                "MatchingAcl(acl=StandardAcl[resourceType=TOPIC, resourceName=al, "
+                "patternType=PREFIXED, principal=User:bob, host=*, operation=READ, "
+                "permissionType=DENY])"
+            ),
+        ),
+        (
+            [entry("alpha", WRITE, principal=EVERYONE, host=HERE)],
+            *(BOB, DESCRIBE),
+            (
+                "MatchingAcl(acl=StandardAcl[resourceType=TOPIC, resourceName=alpha, patternType="
+                "LITERAL, principal=User:*, host=127.0.0.1, operation=WRITE, permissionType=ALLOW])"
+            ),
+        ),
+        ([], BOB, READ, "DefaultDeny"),
+        ([], "User:root", READ, "SuperUser"),
+    ],
+)
+def test_a_decision_is_told_in_kafka_s_words(entries, principal, operation, words):
+    rights = rights_of(*entries, super_users=["User:root"])
+    assert str(rights.decide(principal, HERE, operation, TOPIC, "alpha")) == words
+
+
 # Filters.
 
 NAMES = st.sampled_from(["a", "ab", "abc", "*", "b"])
