@@ -1,16 +1,25 @@
 """Groups and committed offsets in `__consumer_offsets`: made, written together, loaded, carried."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from faulty_calls import failing
 from running_broker import MakeBroker, RunningBroker, a_broker
 
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups import Committer, GroupChange, GroupReplay, GroupRow, OffsetRow, records_of
-from horolog.record import build_batch, parse_header
-from horolog.schemas.offsets import partition_for
+from horolog.record import build_batch, parse_header, read_records
+from horolog.schemas.group_records import (
+    AssignedTopic,
+    CurrentKey,
+    CurrentValue,
+    GroupEpochKey,
+    GroupEpochValue,
+)
+from horolog.schemas.offsets import key_bytes, partition_for
 from horolog.storage import CONSUMER_OFFSETS, GROUPS_FILE
 
 ALONE = Committer("", None, -1)
@@ -64,7 +73,7 @@ def test_what_was_committed_counts_after_a_restart(broker: RunningBroker, crash:
     replay = GroupReplay()
     for batch in batches(broker, "g"):
         replay.take(batch)
-    _, offsets = replay.rows(lambda name: offsets_topic_id(broker))
+    offsets = replay.stored(lambda name: offsets_topic_id(broker)).offsets
     assert {each.group_id: each.committed for each in offsets}["g"] == 2
 
 
@@ -195,3 +204,60 @@ def test_what_cannot_be_written_for_want_of_memory_leaves_no_commit_waiting(
     assert committed(broker, "g") == 5
     commit(broker, "g", 7)
     assert committed(broker, "g") == 7
+
+
+def joined(group: str, members: int, partitions: int = 1) -> GroupChange:
+    """Records of members that join a consumer group."""
+    assigned = (AssignedTopic(UUID(int=9), tuple(range(partitions)), (1,) * partitions),)
+    current = CurrentValue(1, 0, 0, assigned)
+    records = [(CurrentKey(group, f"m{number}"), current) for number in range(members)]
+    return GroupChange(records=[(GroupEpochKey(group), GroupEpochValue(2)), *records])
+
+
+def write(broker: RunningBroker, *changes: GroupChange) -> list[Exception | None]:
+    async def writing() -> list[Exception | None]:
+        outcomes = broker.service.broker.offsets_log.write_groups(changes)
+        return outcomes if isinstance(outcomes, list) else await outcomes
+
+    return broker.run(writing())
+
+
+def consumers(broker: RunningBroker, group: str) -> Mapping[str, object]:
+    replay = GroupReplay()
+    for batch in batches(broker, group):
+        replay.take(batch)
+    return replay.stored(lambda _: None).consumer
+
+
+@pytest.mark.parametrize("members", [1, 500])
+def test_records_of_a_consumer_group_are_in_one_batch_and_come_back(
+    broker: RunningBroker, members: int
+) -> None:
+    commit(broker, "c", 0)
+    before = len(batches(broker, "c"))
+    change = joined("c", members)
+    assert write(broker, change) == [None]
+    assert len(batches(broker, "c")) == before + 1
+    broker.restart(crash=True)
+    assert consumers(broker, "c") == {"c": change.records}
+
+
+def test_records_of_a_consumer_group_that_no_batch_can_hold_are_refused(
+    broker: RunningBroker,
+) -> None:
+    commit(broker, "c", 0)
+    refused, done = write(broker, joined("c", 110, 10_000), joined("c", 1))
+    assert isinstance(refused, RequestRefused)
+    assert (refused.code, done) == (ErrorCode.message_too_large, None)
+    assert consumers(broker, "c") == {"c": joined("c", 1).records}
+
+
+def test_a_drop_of_very_many_records_is_in_several_batches(broker: RunningBroker) -> None:
+    commit(broker, "c", 0)
+    members = "m" * 30_000
+    keys = [CurrentKey("c", f"{members}{number}") for number in range(300)]
+    drop = GroupChange(records=[*((key, None) for key in keys), (GroupEpochKey("c"), None)])
+    assert write(broker, joined("c", 1), drop) == [None, None]
+    *_, last = ([*read_records(batch)] for batch in batches(broker, "c"))
+    assert last[-1].key == key_bytes(GroupEpochKey("c"))
+    assert 1 < len(last) < len(keys)

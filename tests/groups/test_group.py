@@ -894,7 +894,7 @@ def check_restored(story: Story) -> None:
     """The log has the group as it is in memory."""
     replay = GroupReplay()
     replay.take(build_batch(records_of(GroupChange([story.rows[-1]]), 5)))
-    ((row,), _) = replay.rows(lambda _: None)
+    (row,) = replay.stored(lambda _: None).groups
     assert row == story.rows[-1]
     group = restored(story, row)
     was, found = story.group.describe(), group.describe()

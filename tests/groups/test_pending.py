@@ -74,7 +74,7 @@ class Lab:
         replay = GroupReplay()
         for batch in self.log:
             replay.take(batch)
-        _, offsets = replay.rows(lambda _: TOPIC_ID)
+        offsets = replay.stored(lambda _: TOPIC_ID).offsets
         return CommittedOffsets(offsets, replay.pending(lambda _: TOPIC_ID))
 
 
@@ -195,7 +195,7 @@ def test_a_replay_looks_at_no_other_records_for_a_tombstone_or_a_marker() -> Non
         finally:
             sys.settrace(before)
         counts.append(lines)
-        _, offsets = replay.rows(lambda _: TOPIC_ID)
+        offsets = replay.stored(lambda _: TOPIC_ID).offsets
         assert [(each.partition, each.committed) for each in offsets] == [(6, 2)]
         assert len(replay.pending(lambda _: TOPIC_ID)) == others
     # Callbacks of the garbage collector may be among them; a line for each of 390 others is not.

@@ -94,7 +94,7 @@ def test_groups_are_read_as_they_were_written(value: GroupValue) -> None:
             read_group(damaged)
 
 
-@pytest.mark.parametrize("kind", [3, 7, 15, 16, 99, -1])
+@pytest.mark.parametrize("kind", [9, 15, 17, 99, -1])
 def test_a_key_of_a_type_that_is_not_known_says_nothing(kind: int) -> None:
     assert read_key(bytes(Encoder().i16(kind).raw(b"anything"))) is None
 

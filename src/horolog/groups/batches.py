@@ -22,7 +22,7 @@ def parts_of(
     """Return the records of a change, divided into parts that must each be in one batch.
 
     A change is in one batch, so that a kill leaves all of it or nothing. Only a drop of very many
-    offsets is in several batches, the last of which drops the group.
+    keys is in several batches, the last of which drops the group.
 
     Raises:
         RequestRefused: it has more bytes than a batch may have, or does not fit its fields.
@@ -30,7 +30,7 @@ def parts_of(
     records = records_of(change, now_ms)
     if sum(map(size_of, records)) <= most_bytes:
         return [records]
-    if change.groups or change.offsets:
+    if any(record.value is not None for record in records):
         raise too_large(change, most_bytes)
     return [join(parts) for parts in gathered(([record] for record in records), most_bytes)]
 
@@ -54,6 +54,12 @@ def batch_of_transaction(
 
 def too_large(change: GroupChange, most_bytes: int) -> RequestRefused:
     """Return the refusal of a change that is too large for a batch."""
+    if change.records:
+        return RequestRefused(
+            ErrorCode.message_too_large,
+            f"{len(change.records)} records of a group have more than {most_bytes} bytes, the most "
+            "of one batch: divide the members among several groups",
+        )
     if not change.offsets:
         members = sum(len(group.members) for group in change.groups)
         return RequestRefused(

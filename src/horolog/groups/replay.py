@@ -19,11 +19,25 @@ from uuid import UUID
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
-from horolog.groups.rows import GroupChange, GroupRow, OffsetRow, PendingRow
+from horolog.groups.rows import (
+    ConsumerRecords,
+    GroupChange,
+    GroupRow,
+    OffsetRow,
+    PendingRow,
+    StoredGroups,
+)
 from horolog.record.batch import parse_header
 from horolog.record.builder import LogRecord, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.markers import build_marker, read_marker
+from horolog.schemas.group_records import (
+    GroupRecordKey,
+    GroupRecordValue,
+    PartitionMetadataKey,
+    read_value,
+    value_bytes,
+)
 from horolog.schemas.offsets import (
     CommittedValue,
     GroupKey,
@@ -62,16 +76,19 @@ def records_of(change: GroupChange, now_ms: int) -> list[LogRecord]:
             offsets = (OffsetKey(*dropped_offset) for dropped_offset in change.dropped_offsets)
             dropped = chain[Key](offsets, map(GroupKey, change.dropped_groups))
             records += [LogRecord(now_ms, key_bytes(each), None) for each in dropped]
+        for key, value in change.records:
+            records.append(LogRecord(now_ms, key_bytes(key), _value_bytes(key, value)))
         for group in change.groups:
-            key = key_bytes(GroupKey(group.group_id))
-            records.append(LogRecord(now_ms, key, group_bytes(_group_value(group, now_ms))))
+            of_group = key_bytes(GroupKey(group.group_id))
+            records.append(LogRecord(now_ms, of_group, group_bytes(_group_value(group, now_ms))))
         for row in change.offsets:
             of_offset = key_bytes(OffsetKey(row.group_id, row.topic, row.partition))
             records.append(LogRecord(now_ms, of_offset, committed_bytes(CommittedValue(*row[3:]))))
     except (StructError, UnicodeError) as error:
-        raise RequestRefused(
-            ErrorCode.invalid_commit_offset_size, f"no record can hold it: {error}"
-        ) from error
+        code = ErrorCode.invalid_commit_offset_size
+        if change.records:
+            code = ErrorCode.message_too_large
+        raise RequestRefused(code, f"no record can hold it: {error}") from error
     return records
 
 
@@ -101,6 +118,14 @@ class _Kept(NamedTuple):
     timestamp: int
     key: bytes
     value: bytes
+
+
+class _ConsumerRecord(NamedTuple):
+    """A record of a consumer group; `at` is its offset."""
+
+    at: int
+    key: GroupRecordKey
+    value: GroupRecordValue
 
 
 def held_bytes(key: bytes, value: bytes) -> int:
@@ -246,23 +271,44 @@ class GroupReplay:
         for kept in sorted(self._kept.values(), key=lambda each: each.at):
             yield LogRecord(kept.timestamp, kept.key, kept.value)
 
-    def rows(self, topic_id: TopicId) -> tuple[list[GroupRow], list[OffsetRow]]:
-        """Return groups and committed offsets; unreadable records are left out and noted.
+    def stored(self, topic_id: TopicId) -> StoredGroups:
+        """Return groups and offsets; unreadable records are left out and noted.
 
         An offset whose topic was deleted, and made again or not, is left out: its value has
         another topic id. Values without one, of earlier releases, count whatever the topic is.
+
+        A group that has records of both types is of the type that the log has last, and nothing
+        before a classic group's record is of a later consumer group: that began anew.
         """
-        groups, offsets = [], []
+        classic: dict[str, tuple[int, GroupRow]] = {}
+        consumer: dict[str, list[_ConsumerRecord]] = {}
+        offsets = []
         for kept in self._kept.values():
             row = self._row(kept.at, kept.key, kept.value, topic_id)
-            if isinstance(row, GroupRow):
-                groups.append(row)
-            elif row is not None:
+            if isinstance(row, OffsetRow):
                 offsets.append(row)
-        return groups, offsets
+            elif isinstance(row, GroupRow):
+                classic[row.group_id] = kept.at, row
+            elif row is not None:
+                consumer.setdefault(row.key.group, []).append(row)
+        owed: list[Key] = []
+        found: dict[str, ConsumerRecords] = {}
+        for group_id, records in consumer.items():
+            at, _ = classic.get(group_id, (-1, None))
+            counted = sorted(record for record in records if record.at > at)
+            if all(isinstance(record.key, PartitionMetadataKey) for record in counted):
+                owed += (record.key for record in records)
+                continue
+            found[group_id] = [(record.key, record.value) for record in counted]
+            owed += (record.key for record in records if record.at < at)
+            if classic.pop(group_id, None) is not None:
+                owed.append(GroupKey(group_id))
+        owed.sort(key=key_bytes, reverse=True)  # what belongs to a group goes before the group
+        groups = [row for _, row in classic.values()]
+        return StoredGroups(groups, offsets, self.pending(topic_id), found, owed)
 
     def pending(self, topic_id: TopicId) -> list[PendingRow]:
-        """Return the offsets of open transactions, in log order; selected as by `rows`."""
+        """Return the offsets of open transactions, in log order; selected as by `stored`."""
         found: list[tuple[int, PendingRow]] = []
         for producer_id, record in self._pending.records():
             at = record.offset or 0
@@ -277,18 +323,27 @@ class GroupReplay:
 
     def _row(
         self, at: int, key: bytes, value: bytes, topic_id: TopicId
-    ) -> GroupRow | OffsetRow | None:
+    ) -> "GroupRow | OffsetRow | _ConsumerRecord | None":
         try:
             named = read_key(key)
-            if isinstance(named, GroupKey):
-                return _group_row(named, read_group(value))
             if isinstance(named, OffsetKey):
                 committed = read_committed(value)
                 if committed.topic_id is None or committed.topic_id == topic_id(named.topic):
                     return _offset_row(named, committed)
+            elif isinstance(named, GroupKey):
+                return _group_row(named, read_group(value))
+            elif named is not None:
+                return _ConsumerRecord(at, named, read_value(named, value))
         except CorruptBatch as error:
             self._note(f"the record at {at}: {error}")
         return None
+
+
+def _value_bytes(key: Key, value: GroupRecordValue | None) -> bytes | None:
+    if value is None:
+        return None
+    assert not isinstance(key, OffsetKey | GroupKey), "of these only tombstones"
+    return value_bytes(key, value)
 
 
 def _group_value(row: GroupRow, now_ms: int) -> GroupValue:

@@ -1,11 +1,12 @@
 """The stored rows of groups, and the changes that are written as one batch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from horolog.record.markers import TransactionEnd
-from horolog.schemas.offsets import MemberValue
+from horolog.schemas.group_records import GroupRecordKey, GroupRecordValue
+from horolog.schemas.offsets import Key, MemberValue
 
 Outcomes: TypeAlias = list[Exception | None]
 """Errors of written changes, in their order; None for a change without an error."""
@@ -80,6 +81,11 @@ class GroupChange(NamedTuple):
     """The offsets are part of its transaction; the change has nothing else."""
     ended: OffsetsEnd | None = None
     """A transaction ends; the change has nothing else."""
+    records: Sequence[tuple[Key, GroupRecordValue | None]] = ()
+    """Records of a consumer group in their order, None for a tombstone; after what is dropped."""
+
+
+ConsumerRecords: TypeAlias = list[tuple[GroupRecordKey, GroupRecordValue]]
 
 
 class StoredGroups(NamedTuple):
@@ -88,3 +94,7 @@ class StoredGroups(NamedTuple):
     groups: Sequence[GroupRow] = ()
     offsets: Sequence[OffsetRow] = ()
     pending: Sequence[PendingRow] = ()
+    consumer: Mapping[str, ConsumerRecords] = {}
+    """The records of each consumer group, in the order of the log."""
+    owed: Sequence[Key] = ()
+    """Keys whose values do not count, because the group is of another type since."""

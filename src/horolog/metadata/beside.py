@@ -61,7 +61,7 @@ class StateBeside:
         """Return groups, committed offsets, and the offsets of open transactions."""
         replay = groups.GroupReplay()
         self._replay(replay.take, names.GROUPS_FILE, names.CONSUMER_OFFSETS)
-        return StoredGroups(*replay.rows(topic_id), replay.pending(topic_id))
+        return replay.stored(topic_id)
 
     def transactions(self) -> dict[str, CoordinatedTransaction]:
         """Return the state of each transactional id; empty if the log directory was taken over."""

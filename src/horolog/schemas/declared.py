@@ -60,7 +60,6 @@ def _array_of(kind: Kind, *, nullable: bool = False) -> Kind:
     return Kind(read, write, None if nullable else ())
 
 
-_I32_KIND = Kind(Fields.i32, Encoder.i32)
 _UUID_KIND = Kind(Fields.uuid, Encoder.uuid, NIL)
 
 I8 = Annotated[int, Kind(Fields.i8, Encoder.i8)]
@@ -69,7 +68,7 @@ U16 = Annotated[
     int,
     Kind(lambda fields: fields.unpack(_U16)[0], lambda to, value: to.raw(_U16.pack(value))),
 ]
-I32 = Annotated[int, _I32_KIND]
+I32 = Annotated[int, Kind(Fields.i32, Encoder.i32)]
 I64 = Annotated[int, Kind(Fields.i64, Encoder.i64)]
 F64 = Annotated[float, Kind(Fields.f64, Encoder.f64)]
 Bool = Annotated[bool, Kind(Fields.boolean, Encoder.boolean, default=False)]
@@ -77,8 +76,8 @@ Id = Annotated[UUID, _UUID_KIND]
 Text = Annotated[str, Kind(_read_text, Encoder.text, "")]
 NullableText = Annotated[str | None, Kind(Fields.text, Encoder.text, None)]
 Bytes = Annotated[bytes, Kind(lambda fields: there(fields.data()), Encoder.data, b"")]
-Int32s = Annotated[tuple[int, ...], _array_of(_I32_KIND)]
-NullableInt32s = Annotated[tuple[int, ...] | None, _array_of(_I32_KIND, nullable=True)]
+Int32s = Annotated[tuple[int, ...], Kind(lambda fields: there(fields.i32s()), Encoder.i32s, ())]
+NullableInt32s = Annotated[tuple[int, ...] | None, Kind(Fields.i32s, Encoder.i32s, None)]
 Ids = Annotated[tuple[UUID, ...], _array_of(_UUID_KIND)]
 NullableIds = Annotated[tuple[UUID, ...] | None, _array_of(_UUID_KIND, nullable=True)]
 Texts = Annotated[tuple[str, ...], _array_of(Kind(_read_text, Encoder.text, ""))]
@@ -171,10 +170,26 @@ def _default(value: Any, _: Fields) -> Any:
 
 def struct_of(record: type[Any]) -> Kind:
     """Return the type of an array of structs, which are declared as records are."""
-    shape = RecordShape(record)
-    return _array_of(
-        Kind(
-            lambda fields: shape.read(fields.version, fields),
-            lambda to, value: shape.write(to.version, value, to),
-        )
+    return _array_of(_struct(RecordShape(record)))
+
+
+def nullable_struct_of(record: type[Any]) -> Kind:
+    """Return the type of a struct that may be null; a byte in front of it tells."""
+    struct = _struct(RecordShape(record))
+
+    def read(fields: Fields) -> Any:
+        return None if fields.i8() < 0 else struct.read(fields)
+
+    def write(to: Encoder, value: Any) -> None:
+        to.i8(-1 if value is None else 1)
+        if value is not None:
+            struct.write(to, value)
+
+    return Kind(read, write, None)
+
+
+def _struct(shape: RecordShape) -> Kind:
+    return Kind(
+        lambda fields: shape.read(fields.version, fields),
+        lambda to, value: shape.write(to.version, value, to),
     )

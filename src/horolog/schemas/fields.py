@@ -4,9 +4,9 @@ In flexible versions (KIP-482) strings, bytes and arrays are compact, and tagged
 struct; in others lengths have 2 or 4 bytes, and there are no tagged fields.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from struct import Struct
+from struct import Struct, pack, unpack
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -132,12 +132,21 @@ class Fields:
 
     def array(self, read: Callable[[], T]) -> list[T] | None:
         """Read an array, None for null; refuse more elements than bytes are left."""
+        size = self._elements()
+        return None if size is None else [read() for _ in range(size)]
+
+    def i32s(self) -> tuple[int, ...] | None:
+        """Read an array of INT32, None for null; faster than one by one."""
+        size = self._elements()
+        return None if size is None else unpack(f">{size}i", self.take(4 * size))
+
+    def _elements(self) -> int | None:
         size = self.unsigned() - 1 if self.is_flexible else self.i32()
         if size == -1:
             return None
         if not 0 <= size <= self.left:
             raise CorruptBatch(f"an array of a record of Kafka's own claims {size} elements")
-        return [read() for _ in range(size)]
+        return size
 
     def tagged(self) -> dict[int, bytes]:
         """Read the tagged fields that end a struct, by tag (KIP-482)."""
@@ -227,6 +236,12 @@ class Encoder:
         for element in elements:
             write(element)
         return self
+
+    def i32s(self, values: Sequence[int] | None) -> "Encoder":
+        """Append an array of INT32, or null; faster than one by one."""
+        if values is None:
+            return self._size(-1, self.i32)
+        return self._size(len(values), self.i32).raw(pack(f">{len(values)}i", *values))
 
     def tagged(self, fields: "dict[int, bytes] | None" = None) -> "Encoder":
         """Append the tagged fields that end a struct, by tag; nothing where it is not flexible."""

@@ -1,9 +1,10 @@
-"""Records of `__consumer_offsets`: committed offsets and classic groups, as Kafka 4.4 has them.
+"""Records of `__consumer_offsets`: committed offsets and groups, as Kafka 4.4 has them.
 
 key    i16 type · fields, never flexible (KIP-482)
        0, 1  string group · string topic · i32 partition      a committed offset
        2     string group                                     a classic group
-       else  unknown here: groups of KIP-848, KIP-932, KIP-1071; they are skipped, and kept
+       3-8, 16                                                a consumer group: group_records.py
+       else  unknown here: groups of KIP-932 and KIP-1071; they are skipped, and kept
 
 value  i16 version · fields, flexible from version 4 on; null removes what the key names
 
@@ -41,6 +42,7 @@ from horolog.schemas.declared import (
     struct_of,
 )
 from horolog.schemas.fields import Encoder, Fields, there
+from horolog.schemas.group_records import GroupRecordKey, group_key_bytes, read_group_key
 
 _OFFSET_TYPES: Final = (0, 1)
 _OFFSET_TYPE: Final = 1
@@ -121,7 +123,7 @@ class GroupValue(NamedTuple):
     members: Annotated[tuple[MemberValue, ...], struct_of(MemberValue)] = ()
 
 
-Key = OffsetKey | GroupKey
+Key = OffsetKey | GroupKey | GroupRecordKey
 _GROUP: Final = RecordShape(GroupValue)
 
 
@@ -159,12 +161,12 @@ def read_key(data: bytes) -> Key | None:
     """
     fields = Fields(data, is_flexible=False)
     kind = fields.i16()
-    key: Key
+    key: Key | None
     if kind in _OFFSET_TYPES:
         key = OffsetKey(there(fields.text()), there(fields.text()), fields.i32())
     elif kind == _GROUP_TYPE:
         key = GroupKey(there(fields.text()))
-    else:
+    elif (key := read_group_key(kind, fields)) is None:
         return None
     fields.check_end("a key of __consumer_offsets")
     return key
@@ -176,12 +178,14 @@ def key_bytes(key: Key) -> bytes:
     Raises:
         struct.error: a text is longer than 32,767 bytes, or the partition does not fit its field.
     """
-    group = key.group.encode()
-    if not isinstance(key, OffsetKey):
+    if isinstance(key, OffsetKey):
+        group, topic = key.group.encode(), key.topic.encode()
+        head = _KEY_HEAD.pack(_OFFSET_TYPE, len(group))
+        return head + group + _I16.pack(len(topic)) + topic + _I32.pack(key.partition)
+    if isinstance(key, GroupKey):
+        group = key.group.encode()
         return _KEY_HEAD.pack(_GROUP_TYPE, len(group)) + group
-    topic = key.topic.encode()
-    head = _KEY_HEAD.pack(_OFFSET_TYPE, len(group))
-    return head + group + _I16.pack(len(topic)) + topic + _I32.pack(key.partition)
+    return group_key_bytes(key)
 
 
 # --- values -------------------------------------------------------------------------------

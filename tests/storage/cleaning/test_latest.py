@@ -98,7 +98,7 @@ def removal(number: int) -> LogRecord:
 
 
 def state(replay: GroupReplay) -> tuple[object, ...]:
-    groups, offsets = replay.rows(lambda _: TOPIC_ID)
+    groups, offsets, *_ = replay.stored(lambda _: TOPIC_ID)
     records = [(each.key, each.value, each.timestamp) for each in replay.records()]
     pending = replay.pending(lambda _: TOPIC_ID)
     said = replay.unreadable, replay.reason

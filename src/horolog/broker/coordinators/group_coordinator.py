@@ -92,7 +92,7 @@ class GroupCoordinator:
 
         async def take_over(replay: GroupReplay) -> None:
             def decode() -> StoredGroups:
-                return StoredGroups(*replay.rows(topic_id), replay.pending(topic_id))
+                return replay.stored(topic_id)
 
             stored = await self._loop.run_in_executor(workers, decode)
             # A topic may have been deleted meanwhile.

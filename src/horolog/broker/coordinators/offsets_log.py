@@ -30,6 +30,7 @@ from horolog.record.builder import LogRecord, build_batch
 from horolog.record.compression import Codec
 from horolog.record.markers import TransactionEnd
 from horolog.record.stamped import stamped_records
+from horolog.schemas.group_records import weight
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.incoming import Batch, StampedRecords
 
@@ -284,9 +285,10 @@ def _gone(changes: Sequence[GroupChange]) -> Outcomes:
 def _are_quick(changes: Sequence[GroupChange]) -> bool:
     """Return True if the changes are small enough to be encoded on the event loop."""
     records = 0
-    for groups, offsets, dropped_offsets, dropped_groups, _, _ in changes:
+    for groups, offsets, dropped_offsets, dropped_groups, _, _, of_consumers in changes:
         records += len(groups) + len(offsets) + len(dropped_offsets) + len(dropped_groups)
         records += sum(len(group.members) for group in groups)  # each takes as long as a record
+        records += sum(weight(value) for _, value in of_consumers)
     return records <= _QUICK
 
 
@@ -296,6 +298,8 @@ def _group_of(change: GroupChange) -> str:
         return change.offsets[0].group_id
     if change.groups:
         return change.groups[0].group_id
+    if change.records:
+        return change.records[0][0].group
     return change.dropped_offsets[0][0] if change.dropped_offsets else change.dropped_groups[0]
 
 
