@@ -176,7 +176,10 @@ def consumer_group(group: str = "c", epoch: int = 2) -> GroupChange:
     assigned = (AssignedTopic(TOPIC_ID, (0, 1), (epoch, epoch)),)
     return GroupChange(
         records=[
-            (MemberKey(group, "m"), MemberMetadataValue(None, None, "", "/h", ("t",), "", 300)),
+            (
+                MemberKey(group, "m"),
+                MemberMetadataValue(None, None, "", "/h", ("t",), "", 300, None, None),
+            ),
             (GroupEpochKey(group), GroupEpochValue(epoch, 77)),
             (TargetKey(group, "m"), TargetValue((TopicPartitions(TOPIC_ID, (0, 1)),))),
             (TargetEpochKey(group), TargetEpochValue(epoch, 1000)),

@@ -159,6 +159,18 @@ def test_records_have_the_bytes_of_kafka() -> None:
         assert value_bytes(key, value) == bytes.fromhex(value_hex)
 
 
+def test_a_member_without_classic_metadata_says_so() -> None:
+    key, member = (
+        MemberKey("g", "m"),
+        MemberMetadataValue(None, None, "", "", (), "", 0, None, None),
+    )
+    written = value_bytes(key, member)
+    assert written.endswith(bytes.fromhex("00 01 00 01 00"))
+    lacking = written[:-4] + b"\0"
+    assert read_value(key, lacking) == member._replace(classic=ClassicMetadata())
+    assert value_bytes(key, member._replace(classic=ClassicMetadata())) == lacking
+
+
 def test_tagged_fields_that_are_not_known_are_passed_over() -> None:
     data = bytes(Encoder().i16(0).i32(5).tagged({0: bytes(8), 7: b"later"}))
     assert read_value(GroupEpochKey("g"), data) == GroupEpochValue(5)

@@ -174,18 +174,21 @@ def struct_of(record: type[Any]) -> Kind:
 
 
 def nullable_struct_of(record: type[Any]) -> Kind:
-    """Return the type of a struct that may be null; a byte in front of it tells."""
+    """Return the type of a struct that may be null; a number in front of it tells.
+
+    Where it is tagged, its default is the struct's own defaults: null is written.
+    """
     struct = _struct(RecordShape(record))
 
     def read(fields: Fields) -> Any:
-        return None if fields.i8() < 0 else struct.read(fields)
+        return struct.read(fields) if fields.unsigned() else None
 
     def write(to: Encoder, value: Any) -> None:
-        to.i8(-1 if value is None else 1)
+        to.unsigned(0 if value is None else 1)
         if value is not None:
             struct.write(to, value)
 
-    return Kind(read, write, None)
+    return Kind(read, write, record())
 
 
 def _struct(shape: RecordShape) -> Kind:

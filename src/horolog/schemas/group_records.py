@@ -108,7 +108,7 @@ class ClassicProtocol(NamedTuple):
 class ClassicMetadata(NamedTuple):
     """What a member of the classic protocol has sent."""
 
-    session_timeout_ms: I32
+    session_timeout_ms: I32 = 0
     protocols: Annotated[tuple[ClassicProtocol, ...], struct_of(ClassicProtocol)] = ()
 
 
@@ -122,9 +122,10 @@ class MemberMetadataValue(NamedTuple):
     topics: Texts
     regex: NullableText
     rebalance_timeout_ms: I32
-    assignor: NullableText = None
-    classic: Annotated[ClassicMetadata | None, nullable_struct_of(ClassicMetadata), Tag(0)] = None
-    """None of a member of the consumer protocol."""
+    assignor: NullableText
+    classic: Annotated[ClassicMetadata | None, nullable_struct_of(ClassicMetadata), Tag(0)]
+    """None of a member of the consumer protocol, which is written: Kafka takes a record that lacks
+    the field for one of a classic member without protocols."""
 
 
 class TargetEpochValue(NamedTuple):
