@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import rights_matrix as matrix
 from patience import eventually
-from raw_connection import RawConnection, fetch_fields, produce_fields
+from raw_connection import RawConnection, fetch_fields, produce_fields, topic_fields
 from running_broker import BrokerProcess, MakeBroker, RunningBroker
 
 from horolog.record import LogRecord, build_batch
@@ -105,6 +105,19 @@ def test_what_is_not_allowed_changes_nothing_of_its_entity(broker: RunningBroker
         assert change(connection, {"ip": "127.0.0.1"}, {PRODUCED: 5.0}) == 42
         assert change(connection, TEST, {PRODUCED: 5.0}, validate_only=True) == 0
         assert described(connection) == {}
+
+
+@pytest.mark.parametrize("key", ["request_percentage", "controller_mutation_rate"])
+def test_a_tiny_quota_for_all_does_not_shut_out_who_removes_it(
+    broker: RunningBroker, key: str
+) -> None:
+    everybody: dict[str, str | None] = {"user": None}
+    with broker.connect() as connection:
+        assert change(connection, everybody, {key: 5e-324}) == 0
+    with broker.connect() as connection:
+        assert connection.ask(ApiKey.CREATE_TOPICS, 2, **topic_fields("new")).throttle_time_ms > 0
+    with broker.connect() as connection:
+        assert change(connection, everybody, {key: None}) == 0
 
 
 def test_quotas_need_a_right_to_the_settings_of_the_cluster(make_broker: MakeBroker) -> None:

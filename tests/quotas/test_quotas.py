@@ -246,6 +246,45 @@ def test_many_clients_take_no_more_memory_than_some() -> None:
     assert quotas.clients == 3_000
 
 
+WHATEVER = [0.0, -1.0, -1e308, 5e-324, 1e-308, 1.0, 1e308, math.inf, -math.inf, math.nan]
+PARTS = ["alice", "", None, "127.0.0.1", "\ud800", "x" * 40_000]
+
+
+@given(
+    st.dictionaries(st.sampled_from(["user", "client-id", "ip", "", "x"]), st.sampled_from(PARTS)),
+    st.sampled_from([*QuotaKey, "x"]),
+    st.sampled_from(WHATEVER) | st.floats(),
+)
+def test_no_quota_of_a_log_breaks_a_request(
+    parts: dict[str, str | None], key: str, value: float
+) -> None:
+    quotas = Quotas(SPAN, SPAN)
+    entity = frozenset(parts.items())
+    quotas.put(entity, key, value)
+    for now_ms in (0.0, 1.0, 5e5):
+        assert 0 <= quotas.connect("127.0.0.1", now_ms) <= SPAN.sample_ms
+        for kind in QuotaKey:
+            limit = quotas.limit(kind, "alice", "")
+            if limit is not None:
+                assert 0 < limit.a_second < math.inf
+                assert 0 <= quotas.most_at_once(limit) <= MOST_MS
+                assert 0 <= quotas.use(limit, 1e9, now_ms) <= MOST_MS
+                assert 0 <= quotas.mutate(limit, 10_000, now_ms, is_strict=False) <= MOST_MS
+    assert quotas.by_entity().keys() == {entity}
+    quotas.put(entity, key, None)
+    assert (quotas.is_set, quotas.by_entity()) == (False, {})
+
+
+def test_a_quota_for_an_address_limits_nothing_but_its_connections() -> None:
+    """Apache Kafka writes no other for one, and a log may have it."""
+    quotas = Quotas(SPAN, SPAN)
+    quotas.put(frozenset({("ip", "127.0.0.1")}), PRODUCED, 1e-9)
+    quotas.put(frozenset({("user", "alice")}), QuotaKey.CONNECTION_CREATION_RATE, 1e-9)
+    quotas.put(frozenset(), PRODUCED, 1e-9)
+    assert [quotas.connect("127.0.0.1", 0) for _ in range(99)] == [0] * 99
+    assert not quotas.is_set
+
+
 # --- 7.7 ---
 
 
@@ -296,3 +335,12 @@ def test_connections_of_an_address_over_its_rate_wait_a_sample_at_most_and_do_no
     quotas.put(frozenset({("ip", "127.0.0.1")}), QuotaKey.CONNECTION_CREATION_RATE, None)
     quotas.put(frozenset({("ip", None)}), QuotaKey.CONNECTION_CREATION_RATE, None)
     assert quotas.connect("127.0.0.1", 0) == quotas.connect("::1", 0) == 0
+
+
+def test_an_address_written_in_two_ways_keeps_the_quota_that_is_left() -> None:
+    quotas = Quotas(SPAN, SPAN)
+    short, long = (frozenset({("ip", name)}) for name in ("::1", "0:0:0:0:0:0:0:1"))
+    quotas.put(short, QuotaKey.CONNECTION_CREATION_RATE, 1)
+    quotas.put(long, QuotaKey.CONNECTION_CREATION_RATE, 5)
+    quotas.put(long, QuotaKey.CONNECTION_CREATION_RATE, None)
+    assert [quotas.connect("::1", 0) for _ in range(11)] == [0] * 10 + [1_000]

@@ -2,6 +2,7 @@
 
 import hashlib
 import ipaddress
+import math
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -11,6 +12,7 @@ from horolog.quotas.windows import QuotaWindow, TokenBucket, WindowedSum
 __all__ = ["Limit", "Quotas"]
 
 _MOST_WINDOWS: Final = 4_096
+_MOST_BYTES: Final = (1 << 31) - 1  # that a fetch can ask for
 _AT_ONCE: Final = 2  # so that more are dropped than made
 _LONGEST_NAME: Final = 128
 _KEYS: Final = frozenset(QuotaKey)
@@ -74,7 +76,8 @@ class Quotas:
         self._mutation_span = mutation_span
         self._values: dict[tuple[Entity, str], float] = {}
         self._limits: dict[QuotaKey, dict[tuple[object, object], float]] = {}
-        self._addresses: dict[str | None, float] = {}  # None: all others
+        # By address, and by how it is written; None: all others.
+        self._addresses: dict[str | None, dict[str | None, float]] = {}
         self._sums = _Uses[WindowedSum](span)
         self._buckets = _Uses[TokenBucket](mutation_span)
         self.is_set = False
@@ -89,15 +92,17 @@ class Quotas:
         else:
             self._values[entity, key] = value
         names = dict(entity)
-        if key not in _KEYS:
+        obeyed = None if value is None or not 0 < value < math.inf else value
+        if key == QuotaKey.CONNECTION_CREATION_RATE:
+            if names.keys() == {IP}:
+                self._put_address(names[IP], obeyed)
             return
-        if IP in names:
-            self._put_address(names[IP], value)
-            return
+        if key not in _KEYS or not names or names.keys() - {USER, CLIENT_ID}:
+            return  # no request makes such, but a log may have them
         level = names.get(USER, _ABSENT), names.get(CLIENT_ID, _ABSENT)
         limits = self._limits.setdefault(QuotaKey(key), {})
-        if value is not None and value > 0:
-            limits[level] = value
+        if obeyed is not None:
+            limits[level] = obeyed
         else:
             limits.pop(level, None)
             if not limits:
@@ -110,10 +115,13 @@ class Quotas:
 
     def _put_address(self, address: str | None, value: float | None) -> None:
         key = address and _plain(address)
-        if value is not None and value > 0:
-            self._addresses[key] = value
+        spellings = self._addresses.setdefault(key, {})
+        if value is not None:
+            spellings[address] = value
         else:
-            self._addresses.pop(key, None)
+            spellings.pop(address, None)
+            if not spellings:
+                del self._addresses[key]
 
     def connect(self, address: str, now_ms: float) -> int:
         """Record a connection of an address; return after how many milliseconds it is closed.
@@ -123,10 +131,10 @@ class Quotas:
         if not self._addresses:
             return 0
         address = _plain(address)
-        a_second = self._addresses.get(address, self._addresses.get(None))
-        if a_second is None:
+        spellings = self._addresses.get(address, self._addresses.get(None))
+        if spellings is None:
             return 0
-        limit = Limit(a_second, (QuotaKey.CONNECTION_CREATION_RATE, "", address))
+        limit = Limit(min(spellings.values()), (QuotaKey.CONNECTION_CREATION_RATE, "", address))
         wait_ms = self.use(limit, 1, now_ms)
         if wait_ms:
             self.give_back(limit, 1, now_ms)
@@ -163,7 +171,7 @@ class Quotas:
 
     def most_at_once(self, limit: Limit) -> int:
         """Return the most bytes that one request may take, as Kafka bounds a fetch."""
-        return int(limit.a_second * self._span.whole_ms / 1000)
+        return int(min(limit.a_second * self._span.whole_ms / 1000, _MOST_BYTES))
 
     def use(self, limit: Limit, amount: float, now_ms: float) -> int:
         """Record what a client has used; return for how many milliseconds it has to wait."""

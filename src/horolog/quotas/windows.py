@@ -55,7 +55,7 @@ class WindowedSum:
         rate = sum(sample[2] for sample in samples) / window * 1000
         if rate <= limit:
             return 0
-        return min(round((rate - limit) / limit * window), MOST_MS)
+        return _whole_ms((rate - limit) / limit * window)
 
     def is_over(self, now_ms: float, span: QuotaWindow) -> bool:
         """Return True if nothing is left of it."""
@@ -90,7 +90,7 @@ class TokenBucket:
     def wait_ms(self, limit: float, now_ms: float, span: QuotaWindow) -> int:
         """Return after how many milliseconds there is no token missing."""
         self._refill(limit, now_ms, span)
-        return min(round(max(-self._tokens, 0) / limit * 1000), MOST_MS)
+        return _whole_ms(max(-self._tokens, 0) / limit * 1000)
 
     def is_over(self, now_ms: float, span: QuotaWindow) -> bool:
         """Return True if it is full again."""
@@ -101,3 +101,8 @@ class TokenBucket:
         most = limit * span.all_ms / 1000
         self._tokens = min(most, self._tokens + limit * (now_ms - self._at_ms) / 1000)
         self._at_ms, self._limit = now_ms, limit
+
+
+def _whole_ms(wait_ms: float) -> int:
+    """Return a wait that a response can say; that of a tiny quota is infinite."""
+    return round(min(wait_ms, MOST_MS))
