@@ -1,17 +1,23 @@
 """The event loop's end of an encrypted connection, with a protocol that notes what it is told."""
 
 import asyncio
+import hmac
 import os
+import re
 import socket
 import ssl
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 from certificates import Certificates, client_context
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from overrides import override
 
 from horolog.network import READ_BYTES, TlsSession, TlsTransport
+
+KEY_BYTES, NONCE_BYTES = 16, 4  # of AES128-GCM
 
 
 class Noting(asyncio.BufferedProtocol):
@@ -23,6 +29,10 @@ class Noting(asyncio.BufferedProtocol):
         self.sizes: list[int] = []
         self.calls: list[str] = []
         self.lost = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, TlsTransport)
+        self.transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return memoryview(self.buffer)
@@ -36,6 +46,7 @@ class Noting(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self.calls.append("pause")
+        self.queued = self.transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
         self.calls.append("resume")
@@ -93,6 +104,7 @@ def test_all_is_sent_before_a_close_however_slowly_it_is_read(certificates: Cert
         assert transport.get_write_buffer_size() > 1_000_000
         transport.close()
         transport.close()
+        assert protocol.queued > 1_000_000  # all of the first, for the budget
         assert await asyncio.to_thread(read_all, client) == data
         await protocol.lost.wait()
         assert protocol.calls == ["pause", "resume"]
@@ -163,3 +175,59 @@ def test_the_end_of_a_client_comes_after_its_bytes(
             await unwrapping
 
     run(certificates, test)
+
+
+def wish_to_renegotiate(secrets: Path, begun: bytes, answered: bytes) -> bytes:
+    """The record of TLS 1.2 in which a client begins another handshake as its first message."""
+    (master,) = re.findall(r"CLIENT_RANDOM \w+ (\w+)", secrets.read_text())
+    seed = b"key expansion" + answered[11:43] + begun[11:43]
+    made, digest = b"", seed
+    while len(made) < 2 * (KEY_BYTES + NONCE_BYTES):
+        digest = hmac.digest(bytes.fromhex(master), digest, "sha256")
+        made += hmac.digest(bytes.fromhex(master), digest + seed, "sha256")
+    key, nonce = made[:KEY_BYTES], made[2 * KEY_BYTES : 2 * KEY_BYTES + NONCE_BYTES]
+    hello = begun[5:]  # without the record's header
+    number = (1).to_bytes(8, "big")  # the end of the handshake was 0
+    about = number + b"\x16\3\3" + len(hello).to_bytes(2, "big")
+    sealed = number + AESGCM(key).encrypt(nonce + number, hello, about)
+    return b"\x16\3\3" + len(sealed).to_bytes(2, "big") + sealed
+
+
+def test_a_client_that_wants_to_renegotiate_and_does_not_read_is_closed(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """Each wish gets an answer, which would be queued without end."""
+    secrets = tmp_path / "secrets"
+    context = client_context(certificates, newest=ssl.TLSVersion.TLSv1_2)
+    context.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
+    context.keylog_filename = str(secrets)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(incoming, outgoing)
+
+    async def body() -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        serving.options |= ssl.OP_NO_RENEGOTIATION
+        serving.load_cert_chain(certificates.pem("broker"))
+        session = TlsSession(ours, serving)
+        flights = []
+        for _ in range(2):
+            with pytest.raises(ssl.SSLWantReadError):
+                client.do_handshake()
+            flights.append(outgoing.read())
+            theirs.sendall(flights[-1])
+            session.advance()
+            flights.append(theirs.recv(1 << 16))
+            incoming.write(flights[-1])
+        client.do_handshake()
+        protocol = Noting()
+        transport = TlsTransport(asyncio.get_running_loop(), session, protocol, {"peername": "x"})
+        wish = wish_to_renegotiate(secrets, *flights[:2])
+        transport.write(bytes(5_000_000))
+        theirs.sendall(wish)
+        await asyncio.wait_for(protocol.lost.wait(), 60)
+        assert transport.get_write_buffer_size() == 0
+        theirs.close()
+
+    asyncio.run(body())

@@ -119,6 +119,7 @@ class TlsTransport(asyncio.Transport):
                 self._send_encrypted()
         except ssl.SSLError as error:
             self._fail(error)
+        self._note_full()
 
     # --- sending ----------------------------------------------------------------------
 
@@ -132,6 +133,9 @@ class TlsTransport(asyncio.Transport):
         self._queue.append(rest)
         self._queued += len(rest)
         self._watch()
+
+    def _note_full(self) -> None:
+        """Let the protocol pause if too much is queued. All of a buffer counts for its budget."""
         if self._queued > self._high and not self._is_full:
             self._is_full = True
             self._protocol.pause_writing()
@@ -187,7 +191,7 @@ class TlsTransport(asyncio.Transport):
             if size:
                 self._protocol.buffer_updated(size)
             if not self._is_lost:
-                self._send_encrypted()  # OpenSSL's own answers
+                self._answer()
         except Exception:  # noqa: BLE001 - a bug ends this connection, not the broker
             _LOG.exception("closing a connection: a bug")
             self.abort()
@@ -195,6 +199,17 @@ class TlsTransport(asyncio.Transport):
             self._fail(failure)
         else:
             self._read_pending()
+
+    def _answer(self) -> None:
+        """Send OpenSSL's own answers, as to a wish to renegotiate.
+
+        A client that asks for them and reads nothing is closed, because its queue would grow.
+        """
+        if self._outgoing.pending and self._is_full:
+            self._fail(ConnectionError("it does not read what it asks for"))
+            return
+        self._send_encrypted()
+        self._note_full()
 
     def _decrypt(self, buffer: memoryview) -> tuple[int, OSError | None]:
         """Fill a buffer; return how many bytes it got, and why no more come."""
