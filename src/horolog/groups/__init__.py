@@ -6,6 +6,7 @@ The sockets, the timers and the log are in `horolog.broker.coordinators.group_co
     offsets     committed offsets of all groups, and their expiry; `pending` of transactions
     rows        rows of groups and offsets, and changes of them
     replay      rows as records of `__consumer_offsets`, and the state that such a log adds up to
+    consumers   groups that the broker assigns (KIP-848)
     batches     changes as batches of records; `commit_records` for repeated commits
 """
 
@@ -16,6 +17,8 @@ from horolog.extras import lazy_names
 if TYPE_CHECKING:
     from horolog.groups.capacity import *
     from horolog.groups.commit_records import *
+    from horolog.groups.consumers.assignors import *
+    from horolog.groups.consumers.java_order import *
     from horolog.groups.group import *
     from horolog.groups.offsets import *
     from horolog.groups.pending import *
@@ -28,6 +31,8 @@ __getattr__, __dir__ = lazy_names(
     {
         "capacity": "Capacity",
         "commit_records": "CommitRecords",
+        "consumers.assignors": "ASSIGNORS Assignment Partitions Subscriber assign",
+        "consumers.java_order": ("map_order set_order text_hash text_key uuid_hash uuid_key"),
         "group": "Group",
         "offsets": "CommittedOffsets",
         "pending": "SLICE",

@@ -1,0 +1,84 @@
+// Answers what Apache Kafka's group coordinator decides, a line of JSON for each line of JSON:
+//   {"assignor": NAME, "homogeneous": B, "counts": {ID: N}, "members": [{"id", "instance", "topics", "previous"}]}
+//       the partitions of each member, {MEMBER: {ID: [N]}}
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.coordinator.group.api.assignor.ConsumerGroupPartitionAssignor;
+import org.apache.kafka.coordinator.group.api.assignor.SubscribedTopicDescriber;
+import org.apache.kafka.coordinator.group.api.assignor.SubscriptionType;
+import org.apache.kafka.coordinator.group.assignor.RangeAssignor;
+import org.apache.kafka.coordinator.group.assignor.UniformAssignor;
+import org.apache.kafka.coordinator.group.generated.ConsumerGroupTargetAssignmentMemberValue;
+import org.apache.kafka.coordinator.group.generated.ConsumerGroupTargetAssignmentMemberValue.TopicPartition;
+import org.apache.kafka.coordinator.group.modern.Assignment;
+import org.apache.kafka.coordinator.group.modern.GroupSpecImpl;
+import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignmentImpl;
+
+public class GroupDecisions {
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    public static void main(String[] args) throws Exception {
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, "UTF-8"));
+        for (String line = lines.readLine(); line != null; line = lines.readLine())
+            System.out.println(JSON.writeValueAsString(assigned(JSON.readTree(line))));
+    }
+
+    private static Object assigned(JsonNode asked) {
+        Map<Uuid, Integer> counts = new HashMap<>();
+        asked.get("counts").properties().forEach(it -> counts.put(Uuid.fromString(it.getKey()), it.getValue().asInt()));
+        Map<String, MemberSubscriptionAndAssignmentImpl> members = new HashMap<>();
+        Map<Uuid, Map<Integer, String>> owners = new HashMap<>();
+        for (JsonNode member : asked.get("members")) {
+            String id = member.get("id").asText();
+            Set<Uuid> topics = new LinkedHashSet<>();
+            member.get("topics").forEach(it -> topics.add(Uuid.fromString(it.asText())));
+            List<TopicPartition> previous = new ArrayList<>();
+            member.get("previous").properties().forEach(it -> {
+                Uuid topic = Uuid.fromString(it.getKey());
+                List<Integer> partitions = new ArrayList<>();
+                it.getValue().forEach(partition -> partitions.add(partition.asInt()));
+                partitions.forEach(partition -> owners.computeIfAbsent(topic, __ -> new HashMap<>()).put(partition, id));
+                previous.add(new TopicPartition().setTopicId(topic).setPartitions(partitions));
+            });
+            members.put(id, new MemberSubscriptionAndAssignmentImpl(
+                Optional.empty(),
+                Optional.ofNullable(member.get("instance").textValue()),
+                topics,
+                Assignment.fromRecord(new ConsumerGroupTargetAssignmentMemberValue().setTopicPartitions(previous))));
+        }
+        SubscribedTopicDescriber describer = new SubscribedTopicDescriber() {
+            @Override
+            public int numPartitions(Uuid topic) {
+                return counts.getOrDefault(topic, -1);
+            }
+
+            @Override
+            public Set<String> racksForPartition(Uuid topic, int partition) {
+                return Set.of();
+            }
+        };
+        SubscriptionType type = asked.get("homogeneous").asBoolean() ? SubscriptionType.HOMOGENEOUS : SubscriptionType.HETEROGENEOUS;
+        ConsumerGroupPartitionAssignor assignor =
+            asked.get("assignor").asText().equals("range") ? new RangeAssignor() : new UniformAssignor();
+        Map<String, Map<String, Set<Integer>>> assigned = new TreeMap<>();
+        members.keySet().forEach(it -> assigned.put(it, new TreeMap<>()));
+        assignor.assign(new GroupSpecImpl(members, type, owners), describer).members().forEach((member, its) ->
+            its.partitions().forEach((topic, partitions) -> {
+                if (!partitions.isEmpty())
+                    assigned.get(member).put(topic.toString(), new TreeSet<>(partitions));
+            }));
+        return assigned;
+    }
+}
