@@ -356,14 +356,16 @@ class Kafka:
             self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Return once it takes connections, which a Kafka does only when it is up."""
+        """Return once it takes connections on each listener, which it does only when it is up."""
         assert self._process is not None
+        ports = [self.port, *(int(it.rpartition(":")[2]) for _, it in self._listeners.values())]
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 raise PeerFailed(f"Kafka {self.version} ended at start:\n{self.tail()}")
             try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                for port in ports:
+                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
                 return
             except OSError:
                 time.sleep(0.02)

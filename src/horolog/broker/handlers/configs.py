@@ -29,7 +29,6 @@ from horolog.config import (
 )
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.rights.entries import CLUSTER_NAME
-from horolog.wire.acl import AclOperation
 from horolog.wire.api import ApiKey
 from horolog.wire.config_resources import ResourceType
 from horolog.wire.requests import (
@@ -108,9 +107,7 @@ async def _alter(
     about = resource.resource_type
     api_key = ApiKey.ALTER_CONFIGS if replaces else ApiKey.INCREMENTAL_ALTER_CONFIGS
     if about in set(ResourceType):
-        needs = [AclOperation.CLUSTER_ACTION]
-        if about != ResourceType.BROKER_LOGGER:
-            needs = needs_of_changes(about, [change.name for change in changes])
+        needs = needs_of_changes(about, [change.name for change in changes])
         check_rights(broker, request.peer, api_key, about, name, needs)
     alter: Callable[..., Awaitable[None]]
     match resource.resource_type:
