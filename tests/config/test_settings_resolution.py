@@ -227,7 +227,7 @@ def test_all_that_a_broker_cannot_start_with_is_named_at_once() -> None:
         "confluent.telemetry.enabled": "true",
         "sasl.kerberos.service.name": "kafka",
         "segment.ms": "5",
-        "listener.name.out.max.connections": "5",
+        "listener.name.out.max.connexions": "5",
     }
     with pytest.raises(Misconfigured) as refused:
         Settings(static).broker_config()

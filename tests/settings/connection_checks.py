@@ -270,17 +270,55 @@ def connections_served_at_once_from_an_address_of_its_own_limit(lab: Lab) -> int
 def _served_at_once(lab: Lab) -> int:
     """Of three."""
     lab.hang_up()
-    served = 0
-    connections = []
-    for _ in range(3):
-        connections.append(lab.connect())
-        try:
-            served += connections[-1].ask(ApiKey.API_VERSIONS, 0).error_code == 0
-        except (ConnectionResetError, BrokenPipeError):
-            continue
-    for connection in connections:
-        connection.socket.close()
-    return served
+    with ExitStack() as stack:
+        connections = [stack.enter_context(lab.connect()) for _ in range(3)]
+        return sum(_is_served(lab, connection) for connection in connections)
+
+
+def _is_served(lab: Lab, connection: RawConnection) -> bool:
+    """Whether a request is answered: others wait to be accepted, or are closed."""
+    try:
+        connection.send(ApiKey.API_VERSIONS, 0)
+        return not connection.is_silent(lab.soon_s) and bool(connection.receive())
+    except OSError:
+        return False
+
+
+def _is_served_besides(lab: Lab) -> bool:
+    """Whether the last listener serves a client while the first one's has the only place."""
+    lab.hang_up()
+    first, last = (f"{it.host}:{it.port}" for it in lab.broker.bound)
+    with RawConnection(first) as connection:
+        assert _is_served(lab, connection)
+        with RawConnection(last) as other:
+            return _is_served(lab, other)
+
+
+@of_broker(
+    "inter.broker.listener.name",
+    {"B": True, "A": False, "C": REFUSED},
+    beside={
+        "listeners": f"A://{ANY_PORT},B://{ANY_PORT}",
+        "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT",
+        "max.connections": "1",
+    },
+)
+def whether_one_listener_has_no_limit_of_the_broker(lab: Lab) -> bool:
+    return _is_served_besides(lab)
+
+
+@of_broker(
+    "security.inter.broker.protocol",
+    {"SASL_PLAINTEXT": True, "PLAINTEXT": False, "SSL": REFUSED},
+    beside={
+        "listeners": f"PLAINTEXT://{ANY_PORT},SASL_PLAINTEXT://{ANY_PORT}",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+        "max.connections": "1",
+    },
+)
+def whether_the_listener_of_a_protocol_has_no_limit_of_the_broker(lab: Lab) -> bool:
+    return _is_served_besides(lab)
 
 
 @of_broker("fetch.max.bytes", {"1024": 1024, "2000": 2000, "57671680": 2913})

@@ -77,7 +77,10 @@ def test_a_limit_that_is_lowered_keeps_connections_that_are_open(lab: Lab) -> No
         for connection in (first, second):
             assert connection.ask(ApiKey.API_VERSIONS, 0).error_code == 0
         with lab.connect() as third:
-            assert third.is_closed()
+            third.send(ApiKey.API_VERSIONS, 0)
+            assert third.is_silent(0.3)
+            lab.alter(BROKER, max_connections="9", max_connections_per_ip="9")
+            assert third.receive()[1].error_code == 0
 
 
 def test_who_is_one_too_many_is_named_in_the_log(tmp_path: Path) -> None:

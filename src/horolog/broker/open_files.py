@@ -8,7 +8,7 @@ import resource
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from horolog.config.broker import INT_MAX
+from horolog.config.listeners import INT_MAX
 from horolog.errors import Misconfigured
 
 # The interpreter with its libraries, the loop, the listeners, the connections of the metrics page,

@@ -27,6 +27,7 @@ from horolog.config import (
     secrets_among,
     with_provided,
 )
+from horolog.config.listeners import INTER_BROKER, INTER_PROTOCOL
 from horolog.errors import Misconfigured
 from horolog.record.kernels.loading import WITHOUT_NUMBA, is_numba_installed
 from horolog.testing.settings import for_tests
@@ -217,9 +218,13 @@ def serve(
         )
     given = {} if options.config is None else _read_config(options.config)
     given = with_provided(given | assigned)
-    given |= listener_settings(
+    listening = listener_settings(
         options.host, options.port, options.listen or (), options.advertise or (), given
     )
+    if "listeners" in listening:  # others than those of the file, which these may name
+        for name in (INTER_BROKER, INTER_PROTOCOL, "early.start.listeners"):
+            given.pop(name, None)
+    given |= listening
     if options.is_open:
         given["horolog.open.listeners"] = "*"
     for option, setting in _SETTINGS.items():

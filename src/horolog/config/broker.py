@@ -9,11 +9,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from horolog.config.listeners import Endpoint
+from horolog.config.listeners import INT_MAX, Endpoint, ListenerLimits
 from horolog.config.logins import Login
 from horolog.config.tls import ListenerTls
-
-INT_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +37,9 @@ class BrokerConfig:
     connections_max_idle_ms: int = 600_000
     max_connections: int = INT_MAX
     max_connection_creation_rate: int = INT_MAX
+    listener_limits: Mapping[str, ListenerLimits] = field(
+        default_factory=lambda: {"PLAINTEXT": ListenerLimits()}
+    )
     controller_quota_window_num: int = 11
     controller_quota_window_size_seconds: int = 1
     quota_window_num: int = 11
@@ -88,6 +89,7 @@ class BrokerConfig:
     log_cleaner_io_max_bytes_per_second: float = sys.float_info.max
 
     # Between brokers.
+    inter_broker_listener_name: str = "PLAINTEXT"
     inter_broker_protocol_version: str = "3.9-IV0"
 
     # Producers and groups.

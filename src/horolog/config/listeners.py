@@ -15,7 +15,18 @@ _ENDPOINT = re.compile(
     r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9A-Fa-f:.]*(?:%[\w.-]+)?\]|[^:/\[\]\s]*):(?P<port>[0-9]{1,5})"
 )
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+INT_MAX = (1 << 31) - 1
+INTER_BROKER = "inter.broker.listener.name"
+INTER_PROTOCOL = "security.inter.broker.protocol"
+INTER_MECHANISM = "sasl.mechanism.inter.broker.protocol"
 _WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - named to be refused
+
+
+class ListenerLimits(NamedTuple):
+    """Limits of one listener, beside those of the broker."""
+
+    max_connections: int = INT_MAX
+    max_connection_creation_rate: int = INT_MAX
 
 
 class Endpoint(NamedTuple):
@@ -140,3 +151,45 @@ def _require_address(endpoint: Endpoint) -> None:
             f"(on the command line: --advertise HOST:{endpoint.port}), HOST being localhost for "
             "clients on this machine and this machine's name or address for others"
         )
+
+
+def inter_broker_listener(
+    given: Mapping[str, str], protocols: Mapping[str, str], advertised: Sequence[Endpoint]
+) -> str:
+    """Return the name of the listener that brokers use among themselves.
+
+    Raises:
+        ValueError: both settings are given, or there is no such listener. Without either of them
+            none has to be there.
+    """
+    name, protocol = given.get(INTER_BROKER, "").strip(), given.get(INTER_PROTOCOL, "").strip()
+    if name and protocol:
+        raise ValueError(f"Only one of {INTER_BROKER} and {INTER_PROTOCOL} should be set.")
+    listener = (name or protocol or "PLAINTEXT").upper()
+    if name and listener not in protocols:
+        raise ValueError(
+            f"Listener with name {listener} defined in {INTER_BROKER} not found in "
+            "listener.security.protocol.map."
+        )
+    names = {endpoint.name for endpoint in advertised}
+    if (name or protocol) and listener not in names:
+        raise ValueError(
+            f"{INTER_BROKER} must be a listener name defined in advertised.listeners. The valid "
+            f"options based on currently configured listeners are {','.join(sorted(names))}"
+            + (f"; {INTER_PROTOCOL}={protocol} names {listener}" if protocol else "")
+        )
+    return listener
+
+
+def check_early(names: Iterable[str], known: Collection[str]) -> None:
+    """Refuse a listener of `early.start.listeners` that does not exist.
+
+    Raises:
+        ValueError: names it.
+    """
+    for name in filter(None, names):
+        if name.upper() not in known:
+            raise ValueError(
+                f"early.start.listeners contains listener {name.upper()}, but this is not "
+                "contained in listeners or controller.listener.names"
+            )

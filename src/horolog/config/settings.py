@@ -18,7 +18,16 @@ from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from horolog.config.broker import BrokerConfig
-from horolog.config.listeners import parse_protocols, resolve_listeners
+from horolog.config.listeners import (
+    INTER_BROKER,
+    INTER_MECHANISM,
+    INTER_PROTOCOL,
+    ListenerLimits,
+    check_early,
+    inter_broker_listener,
+    parse_protocols,
+    resolve_listeners,
+)
 from horolog.config.logins import (
     JAAS,
     LIFETIME,
@@ -231,7 +240,7 @@ class Settings:
         return release_of(str(self._broker_value(_PROTOCOL)))
 
     def _broker_value(self, name: str) -> Any:
-        setting = broker_settings()[name]
+        setting = broker_setting(name)
         for given, value in self.given_for_broker(setting):
             if given.name == "broker.id" and value == -1:
                 continue
@@ -263,6 +272,8 @@ class Settings:
             "listeners",
             "advertised_listeners",
             "log_dir",
+            "inter_broker_listener_name",
+            "listener_limits",
             "max_connections_per_ip_overrides",
             "super_users",
             "logins",
@@ -286,6 +297,10 @@ class Settings:
             if protocols.get(endpoint.name, endpoint.name).startswith("SASL_")
         }
         given = dict(self._given())
+        values["listener_limits"] = {
+            endpoint.name: self._limits(endpoint.name) for endpoint in values["listeners"]
+        }
+        values["inter_broker_listener_name"] = self._inter_broker(values, protocols)
         names = [name for name in broker_settings() if name.startswith(PREFIX)]
         values["tls"] = {
             name: parse_tls(name, names, given, asks_for_login=name in values["logins"])
@@ -309,6 +324,33 @@ class Settings:
             self._broker_value("max.connections.per.ip.overrides") or ""
         )
         return BrokerConfig(**values)
+
+    def _limits(self, listener: str) -> ListenerLimits:
+        limits = {
+            field: self._broker_value(of_listener(listener, field.replace("_", ".")))
+            for field in ListenerLimits._fields
+        }
+        return ListenerLimits(**limits)
+
+    def _inter_broker(self, values: Mapping[str, Any], protocols: Mapping[str, str]) -> str:
+        """Return the listener between brokers, whose settings are checked where they are given."""
+        controllers = {
+            name.upper() for name in self._broker_value("controller.listener.names") or ()
+        }
+        known = controllers | {endpoint.name for endpoint in values["listeners"]}
+        check_early(self._broker_value("early.start.listeners") or (), known)
+        given = dict(self._given())
+        name = inter_broker_listener(given, protocols, values["advertised_listeners"])
+        login: Login | None = values["logins"].get(name)
+        mechanism = self._broker_value(INTER_MECHANISM)
+        is_given = not given.keys().isdisjoint((INTER_BROKER, INTER_PROTOCOL))
+        if is_given and login is not None and mechanism.upper() not in login.mechanisms:
+            raise ValueError(
+                f"{INTER_MECHANISM} must be included in {MECHANISMS} when SASL is used for "
+                f"inter-broker communication: it is {mechanism}, and the listener {name} enables "
+                f"{', '.join(login.mechanisms)}"
+            )
+        return name
 
     def _login(self, listener: str) -> Login:
         """Return how clients log in on a listener."""

@@ -69,6 +69,10 @@ _OF_LOGINS: Final = (
     "sasl.jaas.config",
     "connections.max.reauth.ms",
 )
+_OF_CONNECTIONS: Final = re.compile(
+    r"listener\.name\.[^.]+\."
+    r"(?P<key>max\.connections|max\.connection\.creation\.rate|num\.network\.threads)"
+)
 _OF_STORES: Final = ("ssl.key.", "ssl.keystore.", "ssl.truststore.")
 """Settings of TLS that may change while the broker runs, as in Kafka."""
 _OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.(?P<key>ssl\..+)")
@@ -76,6 +80,9 @@ _OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.(?P<key>ssl\..+)")
 
 def _of_listener(name: str) -> Setting:
     """Return the setting of one listener. Kafka's table lacks it: its value is never shown."""
+    if (match := _OF_CONNECTIONS.fullmatch(name)) is not None:
+        base = broker_settings()[match["key"]]
+        return replace(base, name=name, of_plugin=True, rule=rule_of("at least 1"))
     for key in _OF_LOGINS:
         if name.endswith(f".{key}"):
             base = broker_settings()[key]
@@ -86,8 +93,8 @@ def _of_listener(name: str) -> Setting:
         update = UpdateMode.PER_BROKER if is_of_store else UpdateMode.READ_ONLY
         return replace(found, name=name, of_plugin=True, update=update)
     raise ValueError(
-        f"Unknown broker config name: {name}. A listener can have {', '.join(_OF_LOGINS)} and "
-        "settings that begin with ssl. of its own"
+        f"Unknown broker config name: {name}. A listener can have {', '.join(_OF_LOGINS)}, "
+        "max.connections, max.connection.creation.rate and settings that begin with ssl. of its own"
     )
 
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 _LOG = logging.getLogger(__name__)
 
@@ -18,6 +18,18 @@ AT_ONCE: Final = 16
 RETRY_SECONDS: Final = 1.0
 _MOST_HELD: Final = 1_000
 """Connections over a quota that wait at a time; further ones are closed at once."""
+
+
+class AcceptLimits(NamedTuple):
+    """Limits on the clients of a socket."""
+
+    wait_s: Callable[[str], float] | None = None
+    """Returns for how many seconds the connection of an address is not read, and closed then,
+    because it is over a quota; 0 for others."""
+    pause_s: Callable[[], float] | None = None
+    """Called with each other client; returns for how many seconds none is accepted after it."""
+    is_full: Callable[[], bool] | None = None
+    """Returns whether none is accepted until `reconsider` finds room."""
 
 
 class Acceptor:
@@ -30,24 +42,15 @@ class Acceptor:
         connect: Callable[[], asyncio.BaseProtocol],
         at_once: int = AT_ONCE,
         hand_over: Callable[[socket.socket], object] | None = None,
-        wait_s: Callable[[str], float] | None = None,
-        pause_s: Callable[[], float] | None = None,
+        limits: AcceptLimits = AcceptLimits(),  # noqa: B008 - immutable
     ) -> None:
-        """Accept clients.
-
-        Args:
-            hand_over: gets their sockets if something comes before `connect`.
-            wait_s: returns for how many seconds the connection of an address is not read, and
-                closed then, because it is over a quota; 0 for others.
-            pause_s: called with each other client; returns for how many seconds none is accepted
-                after it.
-        """
+        """Accept clients; `hand_over` gets their sockets if something comes before `connect`."""
         self._loop = asyncio.get_running_loop()
         self._socket = sock
         self._connect = connect
         self._hand_over = hand_over
-        self._wait_s = wait_s
-        self._pause_s = pause_s
+        self._wait_s, self._pause_s, self._is_full = limits
+        self._is_held_up = False  # until there is room
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         self._at_once = at_once
         self._connecting: set[asyncio.Task[None]] = set()
@@ -59,6 +62,7 @@ class Acceptor:
     def close(self) -> None:
         """Stop accepting; connections in the backlog are closed."""
         self._loop.remove_reader(self._socket)
+        self._is_held_up = False
         if self._retry is not None:
             self._retry.cancel()
         self._socket.close()
@@ -69,6 +73,10 @@ class Acceptor:
 
     def _on_clients(self) -> None:
         for _ in range(self._at_once):
+            if self._is_full is not None and self._is_full():
+                self._is_held_up = True
+                self._loop.remove_reader(self._socket)
+                return
             try:
                 client, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -87,11 +95,26 @@ class Acceptor:
             else:
                 task = self._loop.create_task(self._serve(client))
                 self._connecting.add(task)
-                task.add_done_callback(self._connecting.discard)
+                task.add_done_callback(self._on_connected)
             pause_s = self._pause_s() if self._pause_s is not None else 0
             if pause_s:
                 self._pause(pause_s)
                 return
+
+    @property
+    def connecting(self) -> int:
+        """How many accepted clients are not connected yet."""
+        return len(self._connecting)
+
+    def reconsider(self) -> None:
+        """Accept clients again if there is room."""
+        if self._is_held_up and self._is_full is not None and not self._is_full():
+            self._is_held_up = False
+            self._loop.add_reader(self._socket, self._on_clients)
+
+    def _on_connected(self, task: asyncio.Task[None]) -> None:
+        self._connecting.discard(task)
+        self.reconsider()
 
     def _hold(self, client: socket.socket, wait_s: float) -> None:
         """Read nothing of a client, and close it later."""

@@ -11,12 +11,12 @@ from functools import partial
 from typing import Final
 
 from horolog.config import BrokerConfig, Endpoint
-from horolog.config.broker import INT_MAX
 from horolog.errors import Misconfigured, printable
-from horolog.network.accepting import Acceptor
+from horolog.network.accepting import AcceptLimits, Acceptor
 from horolog.network.budget import ByteBudget
 from horolog.network.busy_polling import BusyPolling, worth_polling_s
 from horolog.network.connection import ServerConnection, Shared
+from horolog.network.connection_limits import ConnectionLimits
 from horolog.network.dispatching import Dispatch
 from horolog.network.framing import SCRATCH_BYTES
 from horolog.network.joint_sends import JointSends
@@ -29,11 +29,9 @@ from horolog.network.tls.contexts import TlsContexts
 from horolog.network.tls.handshakes import Handshake, Handshakes, TlsSession
 from horolog.network.tls.transport import TlsTransport
 from horolog.network.turns import Turns
-from horolog.quotas.windows import QuotaWindow, WindowedSum
 
 _LOG = logging.getLogger(__name__)
 
-_LEAST_RATE: Final = 1e-9  # for 0, which has no rate to divide by
 SWEEP_SECONDS: Final = 5.0
 RELOAD_SECONDS: Final = 5.0
 DRAIN_SECONDS: Final = 5.0
@@ -56,10 +54,10 @@ class Server:
     ) -> None:
         """Prepare to serve; `audit` gets a level and a line for each failed handshake."""
         self._audit = audit
-        self._accepted = WindowedSum()  # connections, by the limit of their rate
         self._wait_s = wait_s  # of a connection of an address that is over a quota
         self._config_now = config_now  # settings change while connections are open
         self._loop = asyncio.get_running_loop()
+        self.limits = ConnectionLimits(config_now, self._loop.time)
         self.connections: set[ServerConnection] = set()
         self._is_idle = asyncio.Event()  # set while there is no connection
         self._is_idle.set()
@@ -94,7 +92,7 @@ class Server:
         self._contexts = TlsContexts({})
         self._reloading: asyncio.Task[None] | None = None
         self._most_connections = most_connections
-        self._listeners: list[Acceptor] = []
+        self._listeners: list[tuple[str, Acceptor]] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._is_closing = False
 
@@ -121,16 +119,13 @@ class Server:
                 connect = partial(ServerConnection, self.shared, bound[-1])
                 begin = partial(self._begin_handshake, bound[-1])
                 hand_over = begin if endpoint.name in self._contexts else None
-                self._listeners.append(
-                    Acceptor(
-                        sock,
-                        backlog,
-                        connect,
-                        hand_over=hand_over,
-                        wait_s=self._wait_s,
-                        pause_s=self._pause_s,
-                    )
+                limits = AcceptLimits(
+                    wait_s=self._wait_s,
+                    pause_s=partial(self.limits.pause_s, bound[-1]),
+                    is_full=partial(self._is_full, bound[-1]),
                 )
+                acceptor = Acceptor(sock, backlog, connect, hand_over=hand_over, limits=limits)
+                self._listeners.append((endpoint.name, acceptor))
         if self._contexts:
             self._reloading = self._loop.create_task(self._reload())
             self._handshakes = Handshakes(self._loop, self._on_handshake, self._on_no_handshake)
@@ -159,8 +154,8 @@ class Server:
     def _stop_accepting(self) -> None:
         self._is_closing = True
         self._stalls.close()
-        for listener in self._listeners:
-            listener.close()
+        for _, acceptor in self._listeners:
+            acceptor.close()
         if self._reloading is not None:
             self._reloading.cancel()
         if self._sweeper is not None:
@@ -173,17 +168,17 @@ class Server:
             await self._handshakes.close()
         await asyncio.sleep(0)
 
-    def _pause_s(self) -> float:
-        """Count an accepted connection; return for how long none is to be accepted after it."""
-        config = self._config_now()
-        rate = config.max_connection_creation_rate
-        if rate == INT_MAX:
-            return 0
-        span = QuotaWindow(config.quota_window_num, 1000 * config.quota_window_size_seconds)
-        now_ms = 1000 * self._loop.time()
-        self._accepted.add(1, now_ms, span)
-        wait_ms = self._accepted.wait_ms(max(rate, _LEAST_RATE), now_ms, span)
-        return min(wait_ms, span.sample_ms) / 1000
+    def _is_full(self, listener: Endpoint) -> bool:
+        connecting = Counter[str]()
+        for name, acceptor in self._listeners:
+            connecting[name] += acceptor.connecting
+        return self.limits.is_full(listener, connecting)
+
+    def _disconnected(self, listener: Endpoint) -> None:
+        """Count a connection or handshake that has ended; another client may get its place."""
+        self.limits.open[listener.name] -= 1
+        for _, acceptor in self._listeners:
+            acceptor.reconsider()
 
     def _admit(self, connection: ServerConnection) -> bool:
         """Register a connection, unless a limit is reached."""
@@ -193,6 +188,7 @@ class Server:
         self.connections.add(connection)
         self._is_idle.clear()
         self._per_host[host] += 1
+        self.limits.open[connection.peer.listener.name] += 1
         if self._is_closing:
             return False
         if self._per_host[host] > per_host:
@@ -200,9 +196,10 @@ class Server:
                 "refused a connection of %s: it has %d, max.connections.per.ip", host, per_host
             )
             return False
-        if len(self.connections) > config.max_connections:
-            _LOG.warning("refused a connection of %s: max.connections reached", host)
-            return False
+        excess = self.limits.to_close(self.connections)
+        if excess is not None:
+            _LOG.warning("closing a connection of %s for one between brokers", excess.peer.host)
+            excess.close()
         if len(self.connections) > self._most_connections:
             _LOG.warning(
                 "refused a connection of %s: the limit of open files (ulimit -n) allows %d",
@@ -250,6 +247,7 @@ class Server:
         context = self._contexts[listener.name].context
         handshake = Handshake(listener, address, self._loop.time(), context, rules)
         self._handshakes.begin(sock, handshake)
+        self.limits.open[listener.name] += 1
         self._await_login(handshake)
 
     def _on_handshake(self, handshake: Handshake, session: TlsSession, principal: str) -> None:
@@ -257,7 +255,8 @@ class Server:
         if handshake.is_cancelled or self._is_closing:
             session.sock.close()
             return
-        self._without_login.pop(handshake, None)
+        del self._without_login[handshake]
+        self.limits.open[handshake.listener.name] -= 1  # it is counted again as a connection
         connection = ServerConnection(self.shared, handshake.listener)
         connection.since = handshake.since
         known = {"peername": handshake.address, "principal": principal}
@@ -265,7 +264,8 @@ class Server:
 
     def _on_no_handshake(self, handshake: Handshake, why: str) -> None:
         if not handshake.is_cancelled:
-            self._without_login.pop(handshake, None)
+            del self._without_login[handshake]
+            self._disconnected(handshake.listener)
             line = f"Failed authentication with /{handshake.host} ({why})"
             self._audit(logging.INFO, printable(line))
 
@@ -280,9 +280,14 @@ class Server:
         files = max(1, self._most_connections - len(self.connections))
         most = min(self._config_now().horolog_connections_without_login, files)
         if len(self._without_login) > most:
-            oldest = next(iter(self._without_login))
-            del self._without_login[oldest]
-            oldest.close()
+            self._give_up(next(iter(self._without_login)))
+
+    def _give_up(self, connection: ServerConnection | Handshake) -> None:
+        """Close a connection whose client has not logged in."""
+        del self._without_login[connection]
+        connection.close()
+        if isinstance(connection, Handshake):
+            self._disconnected(connection.listener)
 
     def _end_login(self, connection: ServerConnection) -> None:
         self._without_login.pop(connection, None)
@@ -296,8 +301,7 @@ class Server:
                     connection.host if isinstance(connection, Handshake) else connection.peer.host
                 )
                 _LOG.info("closing the connection of %s: it has not logged in", host)
-                del self._without_login[connection]
-                connection.close()
+                self._give_up(connection)
         oldest = min((connection.since for connection in self._without_login), default=now)
         return oldest + timeout - now
 
@@ -313,6 +317,7 @@ class Server:
         self._per_host[host] -= 1
         if not self._per_host[host]:
             del self._per_host[host]
+        self._disconnected(connection.peer.listener)
 
     def _sweep(self) -> None:
         """Close connections idle for longer than `connections.max.idle.ms`; release memory."""
@@ -323,6 +328,8 @@ class Server:
                 _LOG.info("closing an idle connection of %s", connection.peer.host)
                 connection.close()
         self.shared.mappings.release_idle()
+        for _, acceptor in self._listeners:
+            acceptor.reconsider()  # limits may have been raised
         delay = min(SWEEP_SECONDS, max(idle_ms / 2000, 0.05)) if idle_ms >= 0 else SWEEP_SECONDS
         if self._config_now().logins or self._contexts:
             delay = min(delay, max(self._close_late_logins(now), 0.05))

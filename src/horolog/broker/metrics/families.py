@@ -443,12 +443,18 @@ LOOP_DELAY: Final = Family(
     "other work, or for the processor. It has no sum.",
 )
 CONNECTIONS: Final = Family(
-    "kafka_server_socket_server_metrics_connection_count", "gauge", "Connections of clients."
+    "kafka_server_socket_server_metrics_connection_count",
+    "gauge",
+    "Connections of clients, unfinished handshakes among those of a listener; without a listener, "
+    "of all listeners.",
+    ("listener",),
 )
 MOST_CONNECTIONS: Final = Family(
     "horolog_connections_limit",
     "gauge",
-    "Connections beyond which one is refused, by max.connections and the limit of open files.",
+    "Connections beyond which clients wait or are refused, by max.connections and the limit of "
+    "open files; of a listener that has its own max.connections, and of all without one.",
+    ("listener",),
 )
 WITHOUT_LOGIN: Final = Family(
     "horolog_connections_without_login",

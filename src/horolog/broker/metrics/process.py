@@ -14,6 +14,7 @@ from horolog.broker.metrics import families as of
 from horolog.broker.metrics.exposition import Exposition
 from horolog.broker.metrics.families import Family
 from horolog.broker.scheduling.loop_delay import BOUNDS_MS, LoopDelay
+from horolog.config.listeners import INT_MAX
 from horolog.network.server import Server
 
 _DELAY_LABELS: Final = (*map(str, BOUNDS_MS), "+Inf")
@@ -48,6 +49,10 @@ class ProcessNumbers:
             (of.STARTED, self._started_ms / 1000),
         ):
             found.add(family, number)
+        for listener, limits in broker.config.listener_limits.items():
+            found.add(of.CONNECTIONS, server.limits.open[listener], listener)
+            if limits.max_connections != INT_MAX:
+                found.add(of.MOST_CONNECTIONS, limits.max_connections, listener)
         loop = asyncio.get_running_loop()
         for family, number in await loop.run_in_executor(broker.readers, self._from_system):
             found.add(family, number)
