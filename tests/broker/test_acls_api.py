@@ -151,6 +151,29 @@ def test_a_fetch_that_waits_gets_nothing_that_came_after_the_right_was_taken(
     assert (partition.error_code, partition.records) in ((29, None), (29, b""))
 
 
+def test_every_kind_and_operation_is_kept_by_kafka_s_number(connection: RawConnection) -> None:
+    named = {CLUSTER: "kafka-cluster"}
+    made = [
+        entry(named.get(kind, "t"), operation, resource_type=kind, permission_type=permission)
+        for kind in range(TOPIC, 8)
+        for operation in range(2, 16)
+        for permission in (DENY, ALLOW)
+    ]
+    made += [
+        entry(named.get(kind, "t"), resource_type=kind, resource_pattern_type=PREFIXED)
+        for kind in range(TOPIC, 8)
+    ]
+    assert set(create(connection, *made)) == {0}
+    answer = connection.ask(DESCRIBE, 3, **which())
+    found = {
+        (it.resource_type, it.pattern_type, it.resource_name, one.operation, one.permission_type)
+        for it in answer.resources
+        for one in it.acls
+    }
+    fields = ("resource_type", "resource_pattern_type", "resource_name", "operation")
+    assert found == {(*(one[it] for it in fields), one["permission_type"]) for one in made}
+
+
 def test_an_entry_that_is_there_is_made_once(connection: RawConnection) -> None:
     assert create(connection, entry(), entry(), entry("u")) == [0, 0, 0]
     assert create(connection, entry()) == [0]
@@ -161,6 +184,7 @@ def test_an_entry_that_is_there_is_made_once(connection: RawConnection) -> None:
     ("wrong", "code"),
     [
         ({"resource_name": ""}, 42),
+        ({"resource_name": "", "resource_pattern_type": PREFIXED}, 42),
         ({"resource_type": CLUSTER}, 42),
         ({"principal": "nobody"}, 42),
         ({"host": ""}, 42),
@@ -413,12 +437,23 @@ def test_a_denial_that_is_repeated_is_audited_ten_times_a_second(
     assert written % 10 == 0 or written + sum(told) <= 500
 
 
+def audited(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """The lines of the audit with their levels, and what they all have left out."""
+    return [
+        (one.levelname, one.getMessage().replace(" from host = 127.0.0.1 on resource =", " of"))
+        for one in caplog.records
+        if one.name == "kafka.authorizer.logger"
+    ]
+
+
 def test_denials_are_audited_in_kafka_s_words(
-    broker: RunningBroker, reader: RawConnection, caplog: pytest.LogCaptureFixture
+    reader: RawConnection, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "kafka.authorizer.logger")
     looked_up(reader)
-    reader.ask(ApiKey.METADATA, 9, topics=None)  # what it leaves out is not audited
+    # What lists leave out is not audited.
+    reader.ask(ApiKey.METADATA, 9, topics=None)
+    reader.ask(ApiKey.LIST_GROUPS, 4)
     audited = [one.getMessage() for one in caplog.records if one.name == "kafka.authorizer.logger"]
     assert audited == [
         (
@@ -427,6 +462,63 @@ def test_denials_are_audited_in_kafka_s_words(
             "resourceRefCount = 1 based on rule DefaultDeny"
         )
     ]
+
+
+def test_what_decides_is_audited(
+    connection: RawConnection, reader: RawConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is allowed at DEBUG."""
+    create(connection, entry(), entry("g", 8, resource_type=GROUP, permission_type=DENY))
+    caplog.set_level(logging.DEBUG, "kafka.authorizer.logger")
+    looked_up(connection)
+    looked_up(reader)
+    reader.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=["g"])
+    user, once = f"User:{matrix.user(READER)}", "with resourceRefCount = 1 based on rule"
+    listed = f"operation = DESCRIBE of Topic:LITERAL:t for request = ListOffsets {once}"
+    described = f"operation = DESCRIBE of Group:LITERAL:g for request = DescribeGroups {once}"
+    acl = "MatchingAcl(acl=StandardAcl[resourceType={}, patternType=LITERAL, principal={}, host=*"
+    of_topic, of_group = (
+        acl.format("TOPIC, resourceName=t", user),
+        acl.format("GROUP, resourceName=g", user),
+    )
+    allowed = "operation=READ, permissionType=ALLOW])"
+    denied = "operation=DESCRIBE, permissionType=DENY])"
+    assert audited(caplog) == [
+        ("DEBUG", f"Principal = User:{matrix.ADMIN} is Allowed {listed} SuperUser"),
+        (
+            "DEBUG",
+            f"Principal = {user} is Allowed {listed} {of_topic}, {allowed}",
+        ),
+        (
+            "INFO",
+            f"Principal = {user} is Denied {described} {of_group}, {denied}",
+        ),
+    ]
+
+
+def test_where_nothing_is_about_a_resource_the_default_is_audited(
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = make_broker(**SETTINGS, allow_everyone_if_no_acl_found="true")
+    caplog.set_level(logging.DEBUG, "kafka.authorizer.logger")
+    with matrix.login(broker.connect(), matrix.user(READER)) as connection:
+        looked_up(connection)
+    ((level, line),) = audited(caplog)
+    assert (level, line.rpartition(" rule ")[2]) == ("DEBUG", "DefaultAllow")
+
+
+def test_deletions_are_answered_in_the_order_of_the_request(
+    connection: RawConnection, reader: RawConnection
+) -> None:
+    """So that places tell nothing of what is there; Apache Kafka gives them at random."""
+    mine = {"num_partitions": 1, "replication_factor": 1}
+    connection.ask(ApiKey.CREATE_TOPICS, 7, topics=[{"name": "mine", **mine}])
+    create(connection, entry("mine", 6))
+    names = ["none", "t", "nil", "mine", "not"]
+    topics = [{"name": name, "topic_id": None} for name in names]
+    answer = reader.ask(ApiKey.DELETE_TOPICS, 6, topics=topics)
+    told = [(one.name, one.error_code) for one in answer.responses]
+    assert told == [("none", 29), ("t", 29), ("nil", 29), ("mine", 0), ("not", 29)]
 
 
 def test_what_is_decided_about_names_that_cannot_be_is_not_kept(

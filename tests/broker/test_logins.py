@@ -91,6 +91,28 @@ def test_a_failed_login_is_answered_after_a_while(make_broker: MakeBroker) -> No
         assert connection.receive()[0] == sent
 
 
+def test_a_refused_handshake_is_answered_after_a_while(make_broker: MakeBroker) -> None:
+    broker = make_broker(**matrix.OURS, connection_failed_authentication_delay_ms="150")
+    with broker.connect() as connection:
+        sent = connection.send(HANDSHAKE, 1, mechanism="GSSAPI")
+        assert connection.is_silent(0.1)
+        assert connection.receive()[0] == sent
+        assert connection.is_closed()
+
+
+def test_the_broker_s_own_name_in_its_login_module_logs_nobody_in(make_broker: MakeBroker) -> None:
+    """It is that of its client's side; Apache Kafka's broker has it for other brokers."""
+    module = (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="broker" password="secret" user_alice="secret";'
+    )
+    jaas = {"listener.name.users.plain.sasl.jaas.config": module}
+    broker = make_broker(**{**matrix.OURS, **QUICK, **jaas})
+    for name, code in (("broker", 58), ("alice", 0)):
+        with broker.connect() as connection:
+            assert authenticate(connection, f"\0{name}\0secret".encode())[0] == code
+
+
 @pytest.mark.parametrize("version", [0, 1])
 def test_an_unknown_mechanism_is_refused_with_the_known_ones(
     connection: RawConnection, version: int
@@ -153,7 +175,11 @@ def test_another_request_instead_of_the_login_is_an_error_and_the_end(
 def test_a_login_after_the_login_is_refused(connection: RawConnection) -> None:
     authenticate(connection, GOOD)
     assert connection.ask(HANDSHAKE, 1, mechanism="PLAIN").error_code == 34
-    assert connection.ask(AUTHENTICATE, 2, auth_bytes=GOOD).error_code == 34
+    answer = connection.ask(AUTHENTICATE, 2, auth_bytes=GOOD)
+    assert (answer.error_code, answer.error_message) == (
+        34,
+        "SaslAuthenticate request received after successful authentication",
+    )
     assert connection.ask(ApiKey.METADATA, 9, topics=[]).cluster_id
 
 

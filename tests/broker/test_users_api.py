@@ -114,9 +114,21 @@ def test_a_changed_password_counts_at_the_next_login_alone(
     assert may_log_in(broker, "alice", "new", "SCRAM-SHA-512")
 
 
-def test_a_removed_user_does_not_log_in(broker: RunningBroker, connection: RawConnection) -> None:
+def test_a_removed_user_does_not_log_in_and_stays_where_it_is(
+    broker: RunningBroker, connection: RawConnection
+) -> None:
     alter(connection, upsertions=[upsertion("alice", "secret")])
-    assert alter(connection, deletions=[{"name": "alice", "mechanism": SHA_512}]) == {"alice": 0}
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    security = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": f'{module} username="alice" password="secret";',
+    }
+    gone = [{"name": "alice", "mechanism": SHA_512}]
+    with Client(broker.address, security=security) as client:
+        client.metadata()
+        assert alter(connection, deletions=gone) == {"alice": 0}
+        client.metadata()
     assert not may_log_in(broker, "alice", "secret", "SCRAM-SHA-512")
     assert described(connection) == {}
 
@@ -124,7 +136,13 @@ def test_a_removed_user_does_not_log_in(broker: RunningBroker, connection: RawCo
 def test_each_user_has_its_own_error(connection: RawConnection) -> None:
     outcomes = alter(
         connection,
-        deletions=[{"name": "nobody", "mechanism": SHA_256}, {"name": "odd", "mechanism": 3}],
+        deletions=[
+            {"name": "nobody", "mechanism": SHA_256},
+            {"name": "odd", "mechanism": 3},
+            {"name": "both", "mechanism": SHA_256},
+            {"name": "gone twice", "mechanism": SHA_256},
+            {"name": "gone twice", "mechanism": SHA_512},
+        ],
         upsertions=[
             upsertion("good", "secret"),
             upsertion("", "secret"),
@@ -133,6 +151,7 @@ def test_each_user_has_its_own_error(connection: RawConnection) -> None:
             upsertion("twice", "secret", SHA_256),
             upsertion("twice", "secret", SHA_512),
             upsertion("unknown", "secret", 0),
+            upsertion("both", "secret"),
         ],
     )
     assert outcomes == {
@@ -144,7 +163,11 @@ def test_each_user_has_its_own_error(connection: RawConnection) -> None:
         "slow": 93,
         "twice": 92,
         "unknown": 33,
+        "both": 92,
+        "gone twice": 92,
     }
+    assert alter(connection, deletions=[{"name": "", "mechanism": SHA_256}]) == {"": 93}
+    assert alter(connection, upsertions=[upsertion("", "secret", 0)]) == {"": 93}
     assert described(connection) == {"good": [(2, 4096)]}
 
 
@@ -152,6 +175,65 @@ def test_users_are_described_by_name(connection: RawConnection) -> None:
     alter(connection, upsertions=[upsertion("a", "secret"), upsertion("b", "secret")])
     assert described(connection, "a", "none") == {"a": [(2, 4096)], "none": 91}
     assert described(connection, "a", "a") == {"a": 92}
+
+
+@pytest.mark.parametrize("asked", [None, ["alice"], ["alice", "nobody"]])
+def test_one_who_may_not_describe_users_is_told_one_empty_result(
+    broker: RunningBroker, connection: RawConnection, asked: list[str] | None
+) -> None:
+    """Where all users are asked for, Apache Kafka never answers such a client."""
+    alter(connection, upsertions=[upsertion("alice", "secret")])
+    users = asked and [{"name": name} for name in asked]
+    with matrix.login(broker.connect(), matrix.user(0)) as other:
+        answer = other.ask(DESCRIBE, 0, users=users)
+        told = [(one.user, one.error_code, one.credential_infos) for one in answer.results]
+        assert (answer.error_code, told) == (31, [("", 31, ())])
+        assert alter(other, upsertions=[upsertion("alice", "x"), upsertion("bob", "x")]) == {
+            "alice": 31,
+            "bob": 31,
+        }
+
+
+@pytest.mark.parametrize(
+    ("first", "final"),
+    [
+        (b"", None),
+        (b"n,,", None),
+        (b"y,,n=alice,r=x", None),
+        (b"p=tls-unique,,n=alice,r=x", None),
+        (b"n,a=bob,n=alice,r=x", None),
+        (b"n,,n=alice,r=x,tokenauth=true", None),
+        (b"n,,n=\xff\xfe,r=x", None),
+        (b"n,,n=nobody,r=x", b"c=biws,r={},p=AAAA"),
+        (b"n,,n=alice,r=x", b""),
+        (b"n,,n=alice,r=x", b"c=biws,r={}y,p=AAAA"),
+        (b"n,,n=alice,r=x", b"c=biws,r={},p=AAAA"),
+    ],
+)
+@pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
+def test_a_wrong_message_of_scram_is_answered_and_ends_the_connection(
+    broker: RunningBroker,
+    connection: RawConnection,
+    first: bytes,
+    final: bytes | None,
+    mechanism: ScramMechanism,
+) -> None:
+    alter(connection, upsertions=[upsertion("alice", "secret", mechanism)])
+    with broker.connect() as other:
+        other.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism=mechanism.title)
+        answer = other.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=first)
+        if final is not None:
+            assert answer.error_code == 0
+            nonce = bytes(answer.auth_bytes).split(b",")[0][2:]
+            message = final.replace(b"{}", nonce)
+            answer = other.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=message)
+        assert answer.error_code == 58
+        assert b"bob" in first or answer.error_message == (
+            "Authentication failed during authentication due to invalid credentials with SASL "
+            f"mechanism {mechanism.title}"
+        )
+        assert answer.auth_bytes == b""
+        assert other.is_closed()
 
 
 def test_users_outlive_a_restart(broker: RunningBroker, connection: RawConnection) -> None:

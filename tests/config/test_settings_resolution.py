@@ -202,6 +202,21 @@ def test_a_limit_for_what_is_no_address_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "users"),
+    [
+        ("", []),
+        (" ", []),
+        ("User:bob;User:ann ", ["User:bob", "User:ann"]),
+        (";  User:bob  ;; User:ann ;", ["User:bob", "User:ann"]),
+        ("User:CN=bob,O=Org,C=DE;User:a,b", ["User:CN=bob,O=Org,C=DE", "User:a,b"]),
+        ("Group:x;user:bob;:y", ["Group:x", "user:bob", ":y"]),
+    ],
+)
+def test_super_users_are_parted_by_semicolons_alone(text: str, users: list[str]) -> None:
+    assert Settings({"super.users": text}).broker_config().super_users == frozenset(users)
+
+
+@pytest.mark.parametrize(
     ("static", "complaint"),
     [
         ({"nonsense": "1"}, "Unknown broker config name: nonsense"),
@@ -210,6 +225,7 @@ def test_a_limit_for_what_is_no_address_is_refused(text: str) -> None:
         ({"log.cleanup.policy": "keep"}, "any of compact, delete"),
         ({"zookeeper.connect": "localhost:2181"}, "there is no ZooKeeper"),
         ({"sasl.jaas.config": "x"}, "belongs to a mechanism of a listener"),
+        ({"super.users": "bob;:ann"}, "bob is no principal"),
         ({"super.users": "root"}, "root is no principal; write User:root"),
         ({"sasl.kerberos.service.name": "kafka"}, "of SASL, PLAIN and SCRAM are served"),
     ],
