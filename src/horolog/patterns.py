@@ -8,9 +8,9 @@ use RE2's Java port (KIP-848, KIP-1152).
 Source: https://github.com/google/re2/wiki/Syntax
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from horolog.errors import Misconfigured
 
@@ -25,6 +25,9 @@ of a name. The library caches 128 compiled patterns."""
 
 MOST_STEPS: Final = 1 << 28
 """Most steps of one instruction for one byte: 1 to 10 ns each without room for the automaton."""
+
+Groups: TypeAlias = dict[str | int, str]
+"""Text of the groups of a match, by number and by name."""
 
 
 class NamePattern:
@@ -62,11 +65,21 @@ class NamePattern:
         """Return True if a whole name matches."""
         return self._match(name) is not None
 
-    def groups(self, name: str) -> dict[str | int, str] | None:
+    def groups(self, name: str) -> Groups | None:
         """Return the groups of a match, by number and by name; None without a match."""
         match = self._match(name)
-        if match is None:
-            return None
+        return None if match is None else self._groups(match)
+
+    def replaced(self, name: str, replace: Callable[[Groups], str]) -> str:
+        """Return a name with all that matches replaced."""
+        return str(
+            self._regexp.sub(
+                lambda match: replace(self._groups(match)).encode(errors="surrogatepass"),
+                name.encode(errors="surrogatepass"),
+            ).decode(errors="replace")
+        )
+
+    def _groups(self, match: Any) -> Groups:
         found = [match[0], *match.groups(default=b"")]
         by_name = {key.decode(): found[number] for key, number in self._regexp.groupindex.items()}
         taken = dict(enumerate(found)) | by_name

@@ -195,6 +195,30 @@ def test_no_rules_do_more_than_be_refused(text: str) -> None:
         map_name(parsed, "CN=a")
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L",  # of Kafka's pages
+        "RULE:^CN=(([a-z0-9,OULSTA=]+\\.?)+)!$/$1/",
+        "RULE:^(CN|.)*(a|a)*(.*.*.*)*!$/$1/",
+        "RULE:^.*,OU=.*,O=.*,OU=.*,L=.*,ST=.*!$/x/U",
+    ],
+)
+def test_no_name_of_a_client_takes_long_to_be_mapped(rules: str) -> None:
+    """A match that does not end stops all threads: Python's engine never lets go of them."""
+    name = ("CN=x" + ",OU=a,O=a,L=a,ST=a" * 2_000)[:30_000]
+    assert map_name(parse_rules(rules), name) is None
+    assert map_name(parse_rules(f"{rules},DEFAULT"), name) == name
+
+
+def test_a_long_name_is_refused_where_only_pythons_engine_has_the_pattern() -> None:
+    rules = parse_rules(r"RULE:^CN=(?=a)(\w+)(,.*)?$/$1/")
+    assert map_name(rules, "CN=alice,O=x") == "alice"
+    assert map_name(rules, "CN=bob,O=x") is None
+    with pytest.raises(ValueError, match="512 characters"):
+        map_name(rules, f"CN={'a' * 600}")
+
+
 CHAIN = (
     "RULE:^CN=(.*?),OU=Services.*$/$1/L, "
     "RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L , "

@@ -10,10 +10,11 @@ whose pattern is the whole name makes the principal. Empty ones are passed over.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from horolog.errors import Misconfigured
+from horolog.patterns import Groups, NamePattern
 
 __all__ = ["MappingRule", "alternative_names", "map_name", "parse_rules", "subject_name"]
 
@@ -136,12 +137,33 @@ class MappingRule(NamedTuple):
     replacement: str = ""
     case: str = ""
     """L for lower case, U for upper case."""
+    linear: NamePattern | None = None
+    """The same pattern for an engine that takes linear time; None if it does not have all of it."""
 
-    def replaced(self, name: str) -> str:
-        """Return a name with all that fits the pattern replaced."""
-        assert self.pattern is not None
-        made = self.pattern.sub(lambda match: _expanded(match, self.replacement), name)
+    def make(self, name: str) -> str | None:
+        """Return what the rule makes of a name; None if it does not fit.
+
+        Clients may choose much of their names, and Python's engine stops the whole process.
+
+        Raises:
+            ValueError: the name is too long for the pattern.
+        """
+        if self.pattern is None:
+            return name
+        if self.linear is not None and "\n" not in name:  # before which `$` fits for Java
+            fits, replaced = self.linear.matches(name), self.linear.replaced
+        elif len(name) > _LONGEST_NAME:
+            raise ValueError(f"its name has more than {_LONGEST_NAME} characters")
+        else:
+            fits, replaced = bool(self.pattern.fullmatch(name)), self._replaced
+        if not fits:
+            return None
+        made = replaced(name, lambda groups: _expanded(groups, self.replacement))
         return made.lower() if self.case == "L" else made.upper() if self.case == "U" else made
+
+    def _replaced(self, name: str, replace: Callable[[Groups], str]) -> str:
+        assert self.pattern is not None
+        return self.pattern.sub(lambda match: replace(_groups(match)), name)
 
 
 _SETTING: Final = "ssl.principal.mapping.rules"
@@ -156,7 +178,12 @@ _REFERENCE: Final = re.compile(
 _TOKEN: Final = re.compile(
     r"\\.|\[\^?\]?(?:\\.|[^\\\]])*\]|\.|\(\?<(?=[A-Za-z])|\(\?[a-z]*s[a-z]*(?=[:)])", re.DOTALL
 )
-_ANY: Final = r"[^\n\r\x85\u2028\u2029]"  # a dot of Java
+_ANY: Final = "[^\n\r\x85\u2028\u2029]"  # a dot of Java
+_UNLIKE_RE2: Final = re.compile(r"\(\?(?!:|P<)|\\[sS]|\{,")
+"""Begins of what means something else for RE2: flags, blanks, a repetition without a least."""
+_LONGEST_NAME: Final = 512
+"""Most characters of a name for Python's engine: what Kafka's own example takes for it is a fifth
+of a second for the worst name."""
 _UNLIKE_JAVA: Final = {r"\v", r"\0"}
 
 
@@ -180,7 +207,7 @@ def parse_rules(text: str) -> tuple[MappingRule, ...]:
         elif match["pattern"] is not None:
             pattern, replacement = _java(match["pattern"]), match["replacement"]
             _check_replacement(pattern, replacement)
-            rules.append(MappingRule(pattern, replacement, match["case"]))
+            rules.append(MappingRule(pattern, replacement, match["case"], _linear(pattern)))
     return tuple(rules)
 
 
@@ -190,6 +217,16 @@ def _java(pattern: str) -> "re.Pattern[str]":
         return re.compile(_TOKEN.sub(_of_java, pattern), re.ASCII)
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         raise Misconfigured(f"{_SETTING}: the pattern {pattern!r} is refused: {error}") from None
+
+
+def _linear(pattern: "re.Pattern[str]") -> NamePattern | None:
+    """Return a pattern for the engine that takes linear time, unless it has not all of it."""
+    if _UNLIKE_RE2.search(pattern.pattern):
+        return None
+    try:
+        return NamePattern(pattern.pattern, captures=True)
+    except ValueError:
+        return None
 
 
 def _of_java(match: "re.Match[str]") -> str:
@@ -226,27 +263,31 @@ def _check_replacement(pattern: "re.Pattern[str]", replacement: str) -> None:
 
 
 def map_name(rules: tuple[MappingRule, ...], name: str) -> str | None:
-    """Return what the rules make of a name; None if none of them fits."""
-    for rule in rules:
-        if rule.pattern is None:
-            return name
-        if rule.pattern.fullmatch(name):
-            return rule.replaced(name)
-    return None
+    """Return what the rules make of a name; None if none of them fits.
+
+    Raises:
+        ValueError: the name is too long for a pattern.
+    """
+    return next((made for rule in rules if (made := rule.make(name)) is not None), None)
 
 
-def _expanded(match: "re.Match[str]", replacement: str) -> str:
+def _groups(match: "re.Match[str]") -> Groups:
+    found = [match[0], *match.groups(default="")]
+    return dict(enumerate(found)) | match.groupdict(default="")
+
+
+def _expanded(groups: Groups, replacement: str) -> str:
     """Return the replacement with the groups of a match; a group that is none stays as it is."""
 
     def part(found: "re.Match[str]") -> str:
         if (literal := found["literal"]) is not None:
             return literal
         if (name := found["name"]) is not None:
-            return (match[name] or "") if name in match.re.groupindex else found[0]
+            return groups.get(name, found[0])
         digits = found["number"]
         for end in range(len(digits), 0, -1):  # $12 is $1 and a 2 where there are fewer groups
-            if int(digits[:end]) <= match.re.groups:
-                return (match[int(digits[:end])] or "") + digits[end:]
+            if int(digits[:end]) in groups:
+                return groups[int(digits[:end])] + digits[end:]
         return found[0]
 
     return _REPLACED.sub(part, replacement)
