@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode, urlsafe_b64encode
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from uuid import UUID
 
 import pytest
@@ -17,8 +20,25 @@ from tools.golden.scenarios import QUIET
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka, run_tool
 
 from horolog.client import Client, CommittedOffset
-from horolog.groups import GroupChange, GroupReplay, GroupRow, OffsetRow, records_of
+from horolog.groups import (
+    ConsumerRecords,
+    GroupChange,
+    GroupReplay,
+    GroupRow,
+    OffsetRow,
+    records_of,
+)
 from horolog.record import LogRecord, build_batch, read_records
+from horolog.schemas.group_records import (
+    CurrentValue,
+    GroupRecordKey,
+    GroupRecordValue,
+    MemberMetadataValue,
+    PartitionMetadataKey,
+    PatternKey,
+    read_value,
+    value_bytes,
+)
 from horolog.schemas.offsets import (
     CommittedValue,
     GroupKey,
@@ -127,6 +147,127 @@ def test_kafkas_dump_tool_reads_what_is_written_here(tmp_path: Path) -> None:
     assert data[3] == "<DELETE>"
     assert (data[4]["generation"], data[4]["members"]) == (2, [])
     assert data[5]["members"][0]["groupInstanceId"] == "static"
+
+
+def consumer_of(bootstrap: str, group: str, protocol: str = "consumer", **more: str) -> Consumer:
+    """A consumer of the topics that begin with a t."""
+    settings = {name.replace("_", "."): value for name, value in more.items()}
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            **QUIET,
+            **settings,
+        }
+    )
+    consumer.subscribe(["^t.*"] if "group_instance_id" in more else ["t", "not-there"])
+    return consumer
+
+
+def balanced(*consumers: Consumer) -> bool:
+    """True once each consumer has a partition, and all of them the three of the topic."""
+    for consumer in consumers:
+        consumer.poll(0.1)
+    counts = [len(consumer.assignment()) for consumer in consumers]
+    return all(counts) and sum(counts) == 3
+
+
+def consumer_group_records(log: Path) -> list[tuple[GroupRecordKey, GroupRecordValue | None]]:
+    """The records of consumer groups; they are written here with the same bytes."""
+    found: list[tuple[GroupRecordKey, GroupRecordValue | None]] = []
+    for batch in RecordFile(Files(read_only=True), str(log)).read():
+        for record in read_records(batch):
+            key = read_key(record.key or b"")
+            assert key is not None
+            assert key_bytes(key) == record.key
+            if not isinstance(key, OffsetKey | GroupKey):
+                value = None if record.value is None else read_value(key, record.value)
+                assert record.value == (None if value is None else value_bytes(key, value))
+                found.append((key, value))
+    return found
+
+
+@pytest.mark.timeout(1800)
+def test_records_of_kafkas_consumer_groups_have_the_same_bytes_here(tmp_path: Path) -> None:
+    kafka = Kafka(tmp_path, settings={"offsets.topic.num.partitions": "1"})
+    with kafka:
+        with Client(kafka.bootstrap) as client:
+            client.create_topics({"t": 3})
+        made = partial(consumer_of, kafka.bootstrap)
+        first = made("stays", group_remote_assignor="range", client_rack="r1")
+        assert eventually(lambda: balanced(first))
+        static = made("stays", group_instance_id="i")
+        assert eventually(lambda: balanced(first, static))
+        alone = made("down")
+        assert eventually(lambda: balanced(alone))
+        classic = made("down", "classic")
+        assert eventually(lambda: balanced(alone, classic))
+        alone.close()  # the group becomes a classic one
+        assert eventually(lambda: balanced(classic))
+        old = made("up", "classic", partition_assignment_strategy="cooperative-sticky")
+        assert eventually(lambda: balanced(old))
+        new = made("up")  # the group becomes one of the new protocol
+        assert eventually(lambda: balanced(old, new))
+        gone = made("gone")
+        assert eventually(lambda: balanced(gone))
+        gone.close()
+        tool(kafka.bootstrap, "groups", "--delete", "--group", "gone")
+        static.close()  # its partitions stay its own
+        kafka.kill()
+    (log,) = kafka.log_dir.glob("__consumer_offsets-0/*.log")
+    found = consumer_group_records(log)
+    kinds = {(type(key), value is None) for key, value in found}
+    of_all = set(get_args(GroupRecordKey))
+    assert kinds >= {(kind, False) for kind in of_all - {PartitionMetadataKey}}
+    assert kinds >= {(kind, True) for kind in of_all - {PatternKey}}
+    currents = [value for _, value in found if isinstance(value, CurrentValue)]
+    assert {value.state for value in currents} == {0, 1, 2}
+    assert currents[-1].epoch == -2
+    members = [value for _, value in found if isinstance(value, MemberMetadataValue)]
+    assert {value.classic is None for value in members} == {True, False}
+    assert {(value.rack_id, value.instance_id) for value in members} >= {("r1", None), (None, "i")}
+
+    replay = GroupReplay()
+    for batch in RecordFile(Files(read_only=True), str(log)).read():
+        replay.take(batch)
+    stored = replay.stored(lambda _: None)
+    assert (replay.unreadable, stored.owed) == (0, [])
+    assert {*stored.consumer} == {"stays", "up"}
+    assert [row.group_id for row in stored.groups] == ["down"]
+    check_dumped(tmp_path, [*chain.from_iterable(stored.consumer.values())])
+
+
+def check_dumped(directory: Path, records: ConsumerRecords) -> None:
+    """Kafka's tool prints the same of our records as the records have."""
+    log = directory / "ours" / "__consumer_offsets-0" / "00000000000000000000.log"
+    log.parent.mkdir(parents=True)
+    tombstones = [(key, None) for key, _ in records]
+    log.write_bytes(build_batch(records_of(GroupChange(records=[*records, *tombstones]), 1000)))
+    done = run_tool("dump", "--offsets-decoder", "--files", str(log))
+    rows = [row for row in done.stdout.decode().splitlines() if row.startswith("| offset")]
+    said = [row.partition(" key: ")[2].split(" payload: ") for row in rows]
+    assert [value for _, value in said[len(records) :]] == ["<DELETE>"] * len(records)
+    for (key, value), (key_text, value_text) in zip(records, said, strict=False):
+        assert fields(json.loads(key_text)["data"]) == plain(key)
+        printed = fields(json.loads(value_text)["data"])
+        assert printed == plain(value)[: len(printed)], "but for a tagged field that is 0"
+
+
+def fields(value: Any) -> Any:
+    """Lists of fields instead of objects."""
+    if isinstance(value, dict):
+        value = [*value.values()]
+    return [fields(each) for each in value] if isinstance(value, list) else value
+
+
+def plain(value: object) -> Any:
+    """Lists of fields instead of tuples, and texts instead of ids and bytes."""
+    if isinstance(value, UUID):
+        return urlsafe_b64encode(value.bytes).decode().rstrip("=")
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return [plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 LONG_MS = 1_800_000

@@ -38,7 +38,8 @@ __getattr__, __dir__ = lazy_names(
         "pending": "SLICE",
         "replay": "GroupReplay records_of transaction_batch",
         "rows": (
-            "GroupChange GroupRow OffsetRow OffsetsEnd PendingRow StoredGroups TransactionProducer"
+            "ConsumerRecords GroupChange GroupRow OffsetRow OffsetsEnd PendingRow StoredGroups "
+            "TransactionProducer"
         ),
         "values": (
             "Committer Completed GroupLimits GroupState Join Joined Protocol Storing Sync Synced"
