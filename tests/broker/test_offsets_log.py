@@ -156,12 +156,14 @@ def test_a_file_of_groups_is_carried_once_the_directory_is_ours(broker: RunningB
             newer._replace(commit_ms=newer.commit_ms + 10_000),
             newer._replace(group_id="i", committed=3),
         ],
+        records=joined("modern", 2).records,
     )
     path.write_bytes(build_batch(records_of(change, 1)))
     for _ in range(2):
         broker.start()
         assert [committed(broker, group) for group in "ghi"] == [5, 10, 3]
         assert broker.service.broker.groups.describe("only") is not None
+        assert consumers(broker, "modern")["modern"] == change.records
         assert not path.exists()
         broker.kill()
 
@@ -261,3 +263,21 @@ def test_a_drop_of_very_many_records_is_in_several_batches(broker: RunningBroker
     *_, last = ([*read_records(batch)] for batch in batches(broker, "c"))
     assert last[-1].key == key_bytes(GroupEpochKey("c"))
     assert 1 < len(last) < len(keys)
+
+
+def test_records_of_a_group_that_is_of_another_type_since_are_dropped(
+    broker: RunningBroker,
+) -> None:
+    commit(broker, "c", 0)
+    classic = GroupChange([GroupRow("c", "consumer", 5, 7)])
+    assert write(broker, joined("c", 3), classic) == [None, None]
+    broker.restart(crash=True)
+    group = broker.service.broker.groups.describe("c")
+    assert group is not None
+    assert group.protocol_type == "consumer"
+    broker.restart()  # which waits for what is being written
+    replay = GroupReplay()
+    for batch in batches(broker, "c"):
+        replay.take(batch)
+    assert replay.count == 2  # the group and its offset
+    assert replay.stored(lambda _: None).owed == {}

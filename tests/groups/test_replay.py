@@ -224,7 +224,7 @@ def test_the_records_of_a_consumer_group_come_back_in_their_order() -> None:
     assert [*found.consumer] == ["c", "d"]
     assert typed(found.consumer["c"]) == typed(change.records)
     assert typed(found.consumer["d"]) == typed(consumer_group("d").records)
-    assert (found.groups, found.owed) == ([], [])
+    assert (found.groups, found.owed) == ([], {})
     assert stored(change, left).consumer == {
         "c": [change.records[3], (GroupEpochKey("c"), GroupEpochValue(3))]
     }
@@ -249,18 +249,19 @@ def test_a_group_is_of_the_type_that_the_log_has_last() -> None:
     found = stored(change, CLASSIC)
     assert (found.consumer, found.groups) == ({}, CLASSIC.groups)
     kinds = [CurrentKey, TargetKey, TargetEpochKey, MemberKey, GroupEpochKey]
-    assert [type(key) for key in found.owed] == kinds
+    assert [type(key) for key in found.owed["c"]] == kinds
     found = stored(CLASSIC, change)
     assert (found.consumer, found.groups) == ({"c": change.records}, [])
-    assert found.owed == [GroupKey("c")]
+    assert found.owed == {"c": [GroupKey("c")]}
     # What was before the classic group is none of the consumer group's.
     again = again._replace(records=again.records[:2])
     found = stored(change, CLASSIC, again)
     assert found.consumer == {"c": again.records}
-    assert [type(key) for key in found.owed] == [CurrentKey, TargetKey, TargetEpochKey, GroupKey]
-    dropped = GroupChange(records=[(key, None) for key in found.owed])
+    kinds = [CurrentKey, TargetKey, TargetEpochKey, GroupKey]
+    assert [type(key) for key in found.owed["c"]] == kinds
+    dropped = GroupChange(records=[(key, None) for key in found.owed["c"]])
     found = stored(change, CLASSIC, again, dropped)
-    assert (found.consumer, found.owed) == ({"c": again.records}, [])
+    assert (found.consumer, found.owed) == ({"c": again.records}, {})
 
 
 def test_a_conversion_up_and_down_leaves_one_type() -> None:
@@ -268,19 +269,19 @@ def test_a_conversion_up_and_down_leaves_one_type() -> None:
     up = change._replace(records=[(GroupKey("c"), None), *change.records])
     down = GroupChange(CLASSIC.groups, records=[(key, None) for key, _ in change.records])
     found = stored(CLASSIC, up)
-    assert (found.consumer, found.groups, found.owed) == ({"c": change.records}, [], [])
+    assert (found.consumer, found.groups, found.owed) == ({"c": change.records}, [], {})
     found = stored(CLASSIC, up, down)
-    assert (found.consumer, found.groups, found.owed) == ({}, CLASSIC.groups, [])
+    assert (found.consumer, found.groups, found.owed) == ({}, CLASSIC.groups, {})
 
 
 def test_the_topics_of_an_earlier_release_make_no_group_but_a_tombstone_is_owed() -> None:
     key = PartitionMetadataKey("c")
     old = GroupChange(records=[(key, b"\0\0topics")])
-    assert stored(old) == StoredGroups([], [], [], {}, [key])
-    assert stored(CLASSIC, old) == StoredGroups(CLASSIC.groups, [], [], {}, [key])
+    assert stored(old) == StoredGroups([], [], [], {}, {"c": [key]})
+    assert stored(CLASSIC, old) == StoredGroups(CLASSIC.groups, [], [], {}, {"c": [key]})
     with_it = stored(old, consumer_group())
     assert with_it.consumer["c"][0] == (key, b"\0\0topics")
-    assert with_it.owed == []
+    assert with_it.owed == {}
 
 
 def test_a_bad_record_of_a_consumer_group_leaves_the_others() -> None:

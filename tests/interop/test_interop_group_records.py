@@ -232,7 +232,7 @@ def test_records_of_kafkas_consumer_groups_have_the_same_bytes_here(tmp_path: Pa
     for batch in RecordFile(Files(read_only=True), str(log)).read():
         replay.take(batch)
     stored = replay.stored(lambda _: None)
-    assert (replay.unreadable, stored.owed) == (0, [])
+    assert (replay.unreadable, stored.owed) == (0, {})
     assert {*stored.consumer} == {"stays", "up"}
     assert [row.group_id for row in stored.groups] == ["down"]
     check_dumped(tmp_path, [*chain.from_iterable(stored.consumer.values())])

@@ -291,19 +291,21 @@ class GroupReplay:
                 classic[row.group_id] = kept.at, row
             elif row is not None:
                 consumer.setdefault(row.key.group, []).append(row)
-        owed: list[Key] = []
         found: dict[str, ConsumerRecords] = {}
+        owed: dict[str, list[Key]] = {}
         for group_id, records in consumer.items():
             at, _ = classic.get(group_id, (-1, None))
-            counted = sorted(record for record in records if record.at > at)
+            counted = [record for record in records if record.at > at]
+            counted.sort(key=lambda record: record.at)
+            stale: list[Key] = [record.key for record in records if record.at < at]
             if all(isinstance(record.key, PartitionMetadataKey) for record in counted):
-                owed += (record.key for record in records)
-                continue
-            found[group_id] = [(record.key, record.value) for record in counted]
-            owed += (record.key for record in records if record.at < at)
-            if classic.pop(group_id, None) is not None:
-                owed.append(GroupKey(group_id))
-        owed.sort(key=key_bytes, reverse=True)  # what belongs to a group goes before the group
+                stale += (record.key for record in counted)
+            else:
+                found[group_id] = [(record.key, record.value) for record in counted]
+                if classic.pop(group_id, None) is not None:
+                    stale.append(GroupKey(group_id))
+            if stale:  # what belongs to a group goes before the group
+                owed[group_id] = sorted(stale, key=key_bytes, reverse=True)
         groups = [row for _, row in classic.values()]
         return StoredGroups(groups, offsets, self.pending(topic_id), found, owed)
 

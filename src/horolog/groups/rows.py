@@ -96,5 +96,5 @@ class StoredGroups(NamedTuple):
     pending: Sequence[PendingRow] = ()
     consumer: Mapping[str, ConsumerRecords] = {}
     """The records of each consumer group, in the order of the log."""
-    owed: Sequence[Key] = ()
-    """Keys whose values do not count, because the group is of another type since."""
+    owed: Mapping[str, Sequence[Key]] = {}
+    """Keys of each group whose values do not count: their tombstones are owed."""

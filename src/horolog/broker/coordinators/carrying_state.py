@@ -70,6 +70,8 @@ async def carry_groups(
     ]
     changes = [GroupChange(offsets=[row]) for row in rows]
     changes += [GroupChange(groups=[row]) for row in new]
+    consumer = {name: its for name, its in stored.consumer.items() if not groups.has(name)}
+    changes += [GroupChange(records=[record]) for its in consumer.values() for record in its]
     changes += [
         GroupChange(offsets=[row.row], producer=producers[row.producer_id]) for row in pending
     ]
@@ -78,7 +80,7 @@ async def carry_groups(
     for error in await written(log, changes):
         if error is not None:
             raise error
-    await groups.restore(StoredGroups(new, rows, pending))
+    await groups.restore(StoredGroups(new, rows, pending, consumer))
     await _flush(partitions, CONSUMER_OFFSETS)
     _LOG.info("%d changes of groups are in %s", len(changes), CONSUMER_OFFSETS)
 

@@ -131,6 +131,9 @@ class GroupCoordinator:
             if entry.group is None:
                 self._groups.create(entry)
             await turns.pause()
+        for group_id, keys in stored.owed.items():
+            self._groups.drop_records(group_id, keys)
+            await turns.pause()
 
     def has(self, group_id: str) -> bool:
         """True if a group of this id exists."""

@@ -6,7 +6,7 @@ to the group's next deadline, and waiting requests are answered.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -19,6 +19,7 @@ from horolog.groups.group import Group
 from horolog.groups.offsets import CommittedOffsets
 from horolog.groups.rows import GroupChange, GroupRow
 from horolog.groups.values import Completed, GroupLimits, GroupState, Waiter
+from horolog.schemas.offsets import Key
 
 T = TypeVar("T")
 
@@ -250,6 +251,17 @@ class LiveGroups:
             self.warn(f"the state of the group {entry.group_id!r} could not be stored yet", error)
         else:
             raise error
+
+    def drop_records(self, group_id: str, keys: Sequence[Key]) -> None:
+        """Write tombstones of keys that a group does not have in memory."""
+        change = GroupChange(records=[(key, None) for key in keys])
+        decision = GroupDecision(None, change, refused=partial(self._on_not_dropped, group_id))
+        self.entry(group_id).queue.run(lambda: decision, exclusive=True)
+
+    def _on_not_dropped(self, group_id: str, error: BaseException) -> None:
+        if not isinstance(error, HorologError):
+            raise error
+        self.warn(f"records of the group {group_id!r} could not be dropped yet", error)
 
     def _arm(self, entry: GroupEntry, group: Group) -> None:
         """Set the timer for `tick`; a timer that fires too early does no harm."""
