@@ -17,6 +17,8 @@ from horolog.groups import (
     Partitions,
     Subscriber,
     assign,
+    metadata_hash,
+    topic_hash,
 )
 from horolog.storage import kafka_uuid
 
@@ -136,3 +138,30 @@ def test_members_get_what_kafkas_assignors_give_them(assignor: str, is_homogeneo
     assert len(theirs) == len(ours)
     for question, our, their in zip(questions, ours, theirs, strict=True):
         assert our == their, question
+
+
+def test_hashes_of_topics_are_those_of_kafkas_classes() -> None:
+    rng = Random("hashes")
+    topics = {}
+    for partitions in [*range(1, 12), 300]:
+        racks = [
+            [random_text(rng) for _ in range(rng.choice([0, 1, 3]))] for _ in range(partitions)
+        ]
+        topics[f"topic-{rng.randrange(10_000)}"] = UUID(int=rng.getrandbits(128)), racks
+        topics[f"Topic_{rng.randrange(10_000)}"] = UUID(int=rng.getrandbits(128)), [[]] * partitions
+    ours = {
+        name: topic_hash(topic_id, name, len(racks), racks)
+        for name, (topic_id, racks) in topics.items()
+    }
+    theirs = kafkas_answers(
+        {"topic": name, "id": kafka_uuid(topic_id), "racks": racks}
+        for name, (topic_id, racks) in topics.items()
+    )
+    assert list(ours.values()) == theirs
+    some = [dict(list(ours.items())[:size]) for size in range(len(ours))]
+    assert [metadata_hash(hashes) for hashes in some] == kafkas_answers(
+        {"hashes": hashes} for hashes in some
+    )
+    for name, (topic_id, racks) in topics.items():
+        if not any(racks):
+            assert topic_hash(topic_id, name, len(racks)) == ours[name]

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import cramjam
 import pytest
+import xxhash
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from horolog.clock import SystemClock
@@ -247,25 +248,10 @@ def linked_lz4() -> bytes:
     plain = batch(now_ms())
     data = plain[HEADER_SIZE:]
     flags, block = 0x40, 0x40
-    check = xxh32(bytes([flags, block])) >> 8 & 0xFF
+    check = xxhash.xxh32_intdigest(bytes([flags, block])) >> 8 & 0xFF
     head = struct.pack("<IBBB", 0x184D2204, flags, block, check)
     frame = head + struct.pack("<I", len(data) | 0x80000000) + data + struct.pack("<I", 0)
     return with_records(plain, frame, attributes=int(Codec.LZ4))
-
-
-def xxh32(data: bytes) -> int:
-    """XXH32 with seed 0, for inputs below 16 bytes."""
-    mask, value = 0xFFFFFFFF, (374761393 + len(data)) & 0xFFFFFFFF
-    for at in range(0, len(data) - len(data) % 4, 4):
-        (word,) = struct.unpack_from("<I", data, at)
-        value = (value + word * 3266489917) & mask
-        value = ((value << 17 | value >> 15) & mask) * 668265263 & mask
-    for byte in data[len(data) - len(data) % 4 :]:
-        value = (value + byte * 374761393) & mask
-        value = ((value << 11 | value >> 21) & mask) * 2654435761 & mask
-    value = (value ^ value >> 15) * 2246822519 & mask
-    value = (value ^ value >> 13) * 3266489917 & mask
-    return value ^ value >> 16
 
 
 class Case(NamedTuple):

@@ -21,6 +21,7 @@ import lz4.block
 import lz4.frame
 import zstandard
 from batches import batch_of
+from xxhash import xxh32_intdigest as xxh32
 
 from horolog.record.compression import Codec, compress
 from horolog.record.record_bytes import record_bytes
@@ -45,42 +46,6 @@ NOISE = (2, b"".join(record_bytes(0, i, None, _random.randbytes(700), []) for i 
 FIRST = record_bytes(0, 0, b"a", b"first", [])
 SECOND = record_bytes(0, 1, b"b", b"second", [])
 SKIP = struct.pack("<II", 0x184D2A50, 4) + b"skip"  # a frame that readers of lz4 and zstd skip
-
-
-def xxh32(data):
-    p1, p2, p3, p4, p5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
-    m32 = 0xFFFFFFFF
-
-    def rot(x: int, r: int) -> int:
-        return ((x << r) | (x >> (32 - r))) & m32
-
-    n = len(data)
-    i = 0
-    if n >= 16:
-        v = [(p1 + p2) & m32, p2, 0, -p1 & m32]
-        while i + 16 <= n:
-            for k in range(4):
-                w = int.from_bytes(data[i : i + 4], "little")
-                v[k] = (rot((v[k] + w * p2) & m32, 13) * p1) & m32
-                i += 4
-        h = (rot(v[0], 1) + rot(v[1], 7) + rot(v[2], 12) + rot(v[3], 18)) & m32
-    else:
-        h = p5
-    h = (h + n) & m32
-    while i + 4 <= n:
-        h = (h + int.from_bytes(data[i : i + 4], "little") * p3) & m32
-        h = (rot(h, 17) * p4) & m32
-        i += 4
-    while i < n:
-        h = (h + data[i] * p5) & m32
-        h = (rot(h, 11) * p1) & m32
-        i += 1
-    h ^= h >> 15
-    h = h * p2 & m32
-    h ^= h >> 13
-    h = h * p3 & m32
-    h ^= h >> 16
-    return h
 
 
 BODIES = {"small": SMALL, "large": LARGE, "noise": NOISE}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from horolog.groups.commit_records import *
     from horolog.groups.consumers.assignors import *
     from horolog.groups.consumers.java_order import *
+    from horolog.groups.consumers.topic_hash import *
     from horolog.groups.group import *
     from horolog.groups.offsets import *
     from horolog.groups.pending import *
@@ -33,6 +34,7 @@ __getattr__, __dir__ = lazy_names(
         "commit_records": "CommitRecords",
         "consumers.assignors": "ASSIGNORS Assignment Partitions Subscriber assign",
         "consumers.java_order": ("map_order set_order text_hash text_key uuid_hash uuid_key"),
+        "consumers.topic_hash": "metadata_hash topic_hash",
         "group": "Group",
         "offsets": "CommittedOffsets",
         "pending": "SLICE",

@@ -33,8 +33,11 @@ _DESCRIPTOR_END: Final = 7  # without a content size
 _END_MARK: Final = 0
 _EMPTY_BLOCKS: Final = (1 << 31, 1)  # uncompressed, and compressed to its one token
 _SIZE_BITS: Final = 0x7FFFFFFF
-_BLOCK_BYTES: Final = {0x40: 64 << 10, 0x50: 256 << 10, 0x60: 1 << 20}  # by the byte after flags
-_USUAL_FLAGS: Final = 0x60  # version 1, independent blocks, and no more
+_BLOCK_BYTES: Final = {
+    lz4.frame.BLOCKSIZE_MAX64KB: 64 << 10,
+    lz4.frame.BLOCKSIZE_MAX256KB: 256 << 10,
+    lz4.frame.BLOCKSIZE_MAX1MB: 1 << 20,
+}
 _INPUT_BYTES: Final = 256 << 10  # given at once: the library copies what it could not use yet
 _U32: Final = struct.Struct("<I")
 
@@ -75,9 +78,11 @@ def with_true_checksum(frame: Buffer) -> bytes:
 
 def _with_checksum(frame: Buffer, start: int) -> bytes:
     """Return a frame with the checksum of its bytes from `start` to the end of the descriptor."""
+    import xxhash  # noqa: PLC0415 - only messages of v0 need it
+
     changed = bytearray(frame)
     at = _descriptor_end(changed[_FLAGS]) - 1
-    changed[at] = _xxh32(bytes(changed[start:at])) >> 8 & 0xFF
+    changed[at] = xxhash.xxh32_intdigest(changed[start:at]) >> 8 & 0xFF
     return bytes(changed)
 
 
@@ -85,24 +90,8 @@ def _descriptor_end(flags: int) -> int:
     return _DESCRIPTOR_END + (8 if flags & _CONTENT_SIZE else 0)
 
 
-def _xxh32(data: bytes) -> int:
-    """Return the xxHash of 32 bits, with seed 0, of fewer than 16 bytes."""
-    mask = 0xFFFFFFFF
-    value = 374761393 + len(data) & mask
-    whole = len(data) // 4 * 4
-    for (word,) in _U32.iter_unpack(data[:whole]):
-        value = value + word * 3266489917 & mask
-        value = (value << 17 | value >> 15) * 668265263 & mask
-    for byte in data[whole:]:
-        value = value + byte * 374761393 & mask
-        value = (value << 11 | value >> 21) * 2654435761 & mask
-    value = (value ^ value >> 15) * 2246822519 & mask
-    value = (value ^ value >> 13) * 3266489917 & mask
-    return value ^ value >> 16
-
-
 _USUAL_HEADERS: Final = {
-    _with_checksum(_MAGIC + bytes([_USUAL_FLAGS, code, 0]), _FLAGS): block_bytes
+    lz4.frame.LZ4FrameCompressor(block_size=code, block_linked=False).begin(): block_bytes
     for code, block_bytes in _BLOCK_BYTES.items()
 }
 """The most bytes of a block, by a frame's magic and descriptor."""

@@ -1,10 +1,13 @@
 // Answers what Apache Kafka's group coordinator decides, a line of JSON for each line of JSON:
 //   {"assignor": NAME, "homogeneous": B, "counts": {ID: N}, "members": [{"id", "instance", "topics", "previous"}]}
 //       the partitions of each member, {MEMBER: {ID: [N]}}
+//   {"topic": NAME, "id": ID, "racks": [[RACK] for each partition]}    the hash of the topic
+//   {"hashes": {NAME: N}}                                              the hash of a group's topics
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashSet;
@@ -15,6 +18,8 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.coordinator.common.runtime.CoordinatorMetadataImage;
+import org.apache.kafka.coordinator.group.Utils;
 import org.apache.kafka.coordinator.group.api.assignor.ConsumerGroupPartitionAssignor;
 import org.apache.kafka.coordinator.group.api.assignor.SubscribedTopicDescriber;
 import org.apache.kafka.coordinator.group.api.assignor.SubscriptionType;
@@ -32,7 +37,17 @@ public class GroupDecisions {
     public static void main(String[] args) throws Exception {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, "UTF-8"));
         for (String line = lines.readLine(); line != null; line = lines.readLine())
-            System.out.println(JSON.writeValueAsString(assigned(JSON.readTree(line))));
+            System.out.println(JSON.writeValueAsString(answer(JSON.readTree(line))));
+    }
+
+    private static Object answer(JsonNode asked) throws Exception {
+        if (asked.has("assignor"))
+            return assigned(asked);
+        if (asked.has("topic"))
+            return Utils.computeTopicHash(asked.get("topic").asText(), image(asked));
+        Map<String, Long> hashes = new HashMap<>();
+        asked.get("hashes").properties().forEach(it -> hashes.put(it.getKey(), it.getValue().asLong()));
+        return Utils.computeGroupHash(hashes);
     }
 
     private static Object assigned(JsonNode asked) {
@@ -80,5 +95,36 @@ public class GroupDecisions {
                     assigned.get(member).put(topic.toString(), new TreeSet<>(partitions));
             }));
         return assigned;
+    }
+
+    /** Metadata that have one topic. */
+    private static CoordinatorMetadataImage image(JsonNode asked) {
+        CoordinatorMetadataImage.TopicMetadata topic = new CoordinatorMetadataImage.TopicMetadata() {
+            @Override
+            public String name() {
+                return asked.get("topic").asText();
+            }
+
+            @Override
+            public Uuid id() {
+                return Uuid.fromString(asked.get("id").asText());
+            }
+
+            @Override
+            public int partitionCount() {
+                return asked.get("racks").size();
+            }
+
+            @Override
+            public List<String> partitionRacks(int partition) {
+                List<String> racks = new ArrayList<>();
+                asked.get("racks").get(partition).forEach(it -> racks.add(it.asText()));
+                return racks;
+            }
+        };
+        return (CoordinatorMetadataImage) Proxy.newProxyInstance(
+            GroupDecisions.class.getClassLoader(),
+            new Class<?>[] {CoordinatorMetadataImage.class},
+            (proxy, method, arguments) -> Optional.of(topic));
     }
 }
