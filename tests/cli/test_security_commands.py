@@ -3,11 +3,16 @@
 import json
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import rights_matrix as matrix
 from command_runner import run_command
 from running_broker import MakeBroker
+
+from horolog.metadata import MetadataLog
+from horolog.schemas.metadata import AccessControlEntry
+from horolog.storage import Files
 
 SETTINGS = {
     **matrix.OURS,
@@ -99,6 +104,31 @@ def test_entries_are_listed_explained_and_removed(run: Any) -> None:
     again = run("acls", "remove", *allowing)
     assert again.code == 1
     assert "there is no such entry" in again.out
+
+
+def test_ranges_that_kafka_has_not_obeyed_are_named(
+    make_broker: MakeBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = make_broker(**SETTINGS)
+    admin = properties(
+        tmp_path / "admin.properties", "PLAIN", matrix.ADMIN, matrix.PASSWORD(matrix.ADMIN)
+    )
+    listing = ("acls", "list", "-b", broker.address, "--command-config", str(admin))
+    assert "range" not in run_command(*listing).out
+    broker.stop()
+    log = MetadataLog.open(Files(), str(broker.log_dir), node_id=1)
+    hosts = ("10.0.0.0/8", "2001:db8::/32", "10.0.0.0/99", "10.0.0.1")
+    log.append([AccessControlEntry(uuid4(), 2, "t", 3, "User:a", it, 3, 3) for it in hosts], 1)
+    log.close()
+    caplog.clear()
+    broker.start()
+    (warned,) = (it.getMessage() for it in caplog.records if "range of addresses" in it.message)
+    listing = ("acls", "list", "-b", broker.address, "--command-config", str(admin))
+    listed = run_command(*listing)
+    assert warned in listed.out.replace("\n", " ")
+    assert warned.startswith("access control entries with a range of addresses: 2. horolog obeys")
+    assert [host for host in hosts if f"host={host}," in warned] == list(hosts[:2])
+    assert len(json.loads(run_command(*listing, "--json").out)) == 4
 
 
 @pytest.mark.parametrize(

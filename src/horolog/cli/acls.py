@@ -11,6 +11,7 @@ from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.options import with_options
 from horolog.errors import Misconfigured
 from horolog.results import Answer, Column, Table
+from horolog.rights.checks import new_ranges
 from horolog.rights.entries import CLUSTER_NAME, AclEntry, AclFilter
 from horolog.rights.hosts import host_text
 from horolog.rights.model import Rights
@@ -138,14 +139,18 @@ def list_acls(
 ) -> Answer:
     """List access control entries.
 
-    A name with ... behind it stands for all names that begin so.
+    A name with ... behind it stands for all names that begin so. Entries with a range of addresses
+    that an Apache Kafka before 4.4 has not obeyed are named: horolog obeys them.
     """
     which = AclFilter(principal=principal)
     if on is not None:
         kind, name = _resource(on)
         which = which._replace(resource_type=kind, name=name, pattern=AclPattern.MATCH)
     with brokers.connect() as client:
-        return _shown(client.acls.list(which), "no access control entries")
+        entries = client.acls.list(which)
+        ranges = new_ranges(entries, client.acls.metadata_version())
+    answer = _shown(entries, "no access control entries")
+    return answer if ranges is None else replace(answer, shown=[*answer.shown, ranges])
 
 
 @app.command(no_args_is_help=True)

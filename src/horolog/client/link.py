@@ -38,10 +38,15 @@ class Link:
     """Connected broker, and the versions that it supports."""
 
     def __init__(
-        self, connection: Connection, versions: Mapping[int, Versions], features: Mapping[str, int]
+        self,
+        connection: Connection,
+        versions: Mapping[int, Versions],
+        features: Mapping[str, int],
+        levels: Mapping[str, int],
     ) -> None:
         self.connection = connection
         self.features = features  # by name, the highest level that the broker supports
+        self.levels = levels  # by name, the finalised level
         self._versions = versions
 
     @classmethod
@@ -66,6 +71,7 @@ class Link:
             connection,
             {k.api_key: Versions(k.min_version, k.max_version) for k in body.api_keys},
             {it.name: it.max_version for it in getattr(body, "supported_features", ())},
+            {it.name: it.max_version_level for it in getattr(body, "finalized_features", ())},
         )
 
     @staticmethod

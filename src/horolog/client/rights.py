@@ -3,7 +3,7 @@
 import builtins
 import secrets
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from horolog.client.deadline import Deadline
 from horolog.client.metadata import refuse
@@ -11,6 +11,8 @@ from horolog.client.retrying import RetriedCalls
 from horolog.rights.entries import AclEntry, AclFilter
 from horolog.security.scram import LEAST_ITERATIONS, ScramMechanism, salt_of, salted
 from horolog.wire.api import ApiKey
+
+_LEVEL: Final = "metadata.version"
 
 
 class ScramUser(NamedTuple):
@@ -46,6 +48,10 @@ class AccessEntries(RetriedCalls):
             )
 
         return self._persist(attempt)
+
+    def metadata_version(self) -> int | None:
+        """Return the finalised level of the feature; None if the broker does not tell it."""
+        return self._persist(lambda deadline: self.brokers.any(deadline).levels.get(_LEVEL))
 
     def add(self, entries: Sequence[AclEntry]) -> None:
         """Make entries; those that are there already are no error.

@@ -32,6 +32,7 @@ from horolog.metadata.taking_over import (
     was_led_by_another,
     why_not,
 )
+from horolog.rights.checks import new_ranges
 from horolog.schemas import metadata
 from horolog.schemas.metadata import Record
 from horolog.storage import names
@@ -97,6 +98,8 @@ def open_store(
     damage = log.damage
     owns, carried, present = is_own(signs), None, frozenset[str]()
     entries, credentials = mapping.entries_in(log.image), mapping.credentials_in(log.image)
+    if obeys_entries and (ranges := new_ranges(entries.values(), log.image.metadata_version)):
+        _logger.warning("%s", ranges)
     quotas = mapping.quotas_in(log.image)
     images, state_dir = [log.image], state_dir or state_dir_beside(log_dir)
     if not owns:

@@ -5,7 +5,7 @@ broker asks before it answers a request (broker/authorisation.py).
 
     entries    an entry, and filters of entries
     hosts      hosts of clients as Java writes them, and ranges of addresses
-    checks     what a new entry and a filter may say
+    checks     what a new entry and a filter may say, and entries that mean something else in Kafka
     model      all entries, and what they allow
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "checks": "check_entry check_filter",
+        "checks": "LEVEL_OF_RANGES check_entry check_filter new_ranges",
         "entries": "CLUSTER_NAME EVERY_PRINCIPAL AclEntry AclFilter",
         "hosts": "host_text is_in_range is_range range_error",
         "model": "Decision Rights",

@@ -1,13 +1,17 @@
 """Checks of entries that are to be made, and of filters, with Kafka's errors and messages."""
 
-from horolog.errors import ErrorCode, RequestRefused
+from collections.abc import Iterable
+
+from horolog.errors import ErrorCode, RequestRefused, printable
 from horolog.rights.entries import CLUSTER_NAME, WILDCARD, AclEntry, AclFilter
 from horolog.rights.hosts import is_range, range_error
 from horolog.wire.acl import AclOperation, AclPattern, AclPermission, AclResource
 
-__all__ = ["check_entry", "check_filter"]
+__all__ = ["LEVEL_OF_RANGES", "check_entry", "check_filter", "new_ranges"]
 
-_LEVEL_OF_RANGES = 32  # of `metadata.version`: 4.4-IV1
+LEVEL_OF_RANGES = 32
+"""Level of `metadata.version` from which Apache Kafka obeys ranges of addresses: 4.4-IV1."""
+_MOST_NAMED = 10
 _KINDS = range(AclResource.TOPIC, AclResource.USER + 1)
 _OPERATIONS = range(AclOperation.ALL, AclOperation.TWO_PHASE_COMMIT + 1)
 
@@ -48,7 +52,7 @@ def _check_host(host: str, metadata_version: int) -> None:
         raise _invalid("Host pattern cannot be null or empty")
     if host == WILDCARD or not is_range(host):
         return
-    if metadata_version < _LEVEL_OF_RANGES:
+    if metadata_version < LEVEL_OF_RANGES:
         raise RequestRefused(
             ErrorCode.unsupported_version,
             "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher.",
@@ -74,3 +78,26 @@ def check_filter(entries: AclFilter) -> None:
 
 def _invalid(message: str) -> RequestRefused:
     return RequestRefused(ErrorCode.invalid_request, message)
+
+
+def new_ranges(entries: Iterable[AclEntry], metadata_version: int | None) -> str | None:
+    """Return a sentence about entries with ranges that Apache Kafka has not obeyed; None for none.
+
+    Args:
+        metadata_version: level of the feature; None if it is unknown.
+    """
+    if metadata_version is not None and metadata_version >= LEVEL_OF_RANGES:
+        return None
+    named = [
+        printable(str(entry))
+        for entry in sorted(entries)
+        if is_range(entry.host) and range_error(entry.host) is None
+    ]
+    if not named:
+        return None
+    more = f", and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    return (
+        f"access control entries with a range of addresses: {len(named)}. horolog obeys them, and "
+        f"Apache Kafka did not below metadata.version {LEVEL_OF_RANGES}: "
+        f"{', '.join(named[:_MOST_NAMED])}{more}"
+    )

@@ -11,7 +11,12 @@ from horolog.broker.dispatch import Request, api, served
 from horolog.broker.handlers.results import PartOutcome, cluster_bits, each
 from horolog.errors import ErrorCode, printable
 from horolog.rights.entries import CLUSTER_NAME
-from horolog.schemas.metadata import TRANSACTION_VERSION
+from horolog.schemas.metadata import (
+    METADATA_VERSION,
+    NEWEST_LEVEL,
+    OLDEST_LEVEL,
+    TRANSACTION_VERSION,
+)
 from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
 from horolog.wire.api import ApiKey, Versions
 from horolog.wire.features import FEATURES
@@ -51,6 +56,7 @@ if TYPE_CHECKING:
 
 
 _FLOWS = Versions(FIRST_FLOW, SECOND_FLOW)
+_LEVELS = Versions(OLDEST_LEVEL, NEWEST_LEVEL)
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z", re.ASCII)
 _ANY_NODE: Final = -1
@@ -60,10 +66,13 @@ _ANY_NODE: Final = -1
 def api_versions(
     request: Request[ApiVersionsRequest], broker: BrokerParts
 ) -> "ApiVersionsResponse":
-    """List every API with a handler, horolog's features and the transaction version."""
+    """List every API with a handler, horolog's features, and levels of Kafka's."""
     if error := _refusal_of_client(request, broker):
         return {"error_code": error, "api_keys": []}
-    level = broker.transaction_version
+    finalised = {
+        METADATA_VERSION: broker.metadata_version,
+        TRANSACTION_VERSION: broker.transaction_version,
+    }
     return {
         "error_code": ErrorCode.none,
         "api_keys": [
@@ -72,14 +81,18 @@ def api_versions(
         ],
         "supported_features": [
             {"name": name, "min_version": levels.min, "max_version": levels.max}
-            for name, levels in (*FEATURES.items(), (TRANSACTION_VERSION, _FLOWS))
+            for name, levels in (
+                *FEATURES.items(),
+                (METADATA_VERSION, _LEVELS),
+                (TRANSACTION_VERSION, _FLOWS),
+            )
         ],
         "finalized_features_epoch": 0,
         "finalized_features": [
-            {"name": TRANSACTION_VERSION, "min_version_level": level, "max_version_level": level}
-        ]
-        if level
-        else [],
+            {"name": name, "min_version_level": level, "max_version_level": level}
+            for name, level in finalised.items()
+            if level
+        ],
     }
 
 
