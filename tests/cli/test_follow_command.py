@@ -15,6 +15,7 @@ from running_broker import NOW_MS, RunningBroker, a_broker
 from horolog.cli.serve import follow_settings
 from horolog.client import Client, CommittedOffset, NoAnswer, Topics
 from horolog.errors import Misconfigured
+from horolog.security import ScramMechanism
 from horolog.storage import FOLLOWED_OFFSETS
 
 source = a_broker("t", "u", partitions=2)
@@ -98,6 +99,21 @@ def test_a_promotion_names_what_it_has_clamped_and_gives_0(broker: RunningBroker
     ran = run("promote", "t", "-b", broker.address, "--json")
     assert ran.code == 0
     assert [each["epoch"] for each in json.loads(ran.out)] == [int(found[1])]
+
+
+def test_status_and_promotion_name_users_whose_passwords_are_not_here(
+    source: RunningBroker, broker: RunningBroker
+) -> None:
+    source.client.users.put("alice", "pencil", ScramMechanism.SHA_512)
+    asked = ("follow", "status", "-b", broker.address)
+    assert eventually(lambda: "`horolog users add`: alice\n" in run(*asked).out)
+    assert status(broker)["notes"] == [
+        "passwords of the source: no broker gives them. Set them here by `horolog users add`: alice"
+    ]
+    promoted = run("promote", "--all", "-b", broker.address, "--json")
+    assert "Not copied: passwords of the source" in promoted.err
+    assert "pencil" not in promoted.out + promoted.err
+    assert not status(broker)["notes"], "nothing is followed any more"
 
 
 def test_everything_is_promoted(broker: RunningBroker) -> None:

@@ -82,6 +82,7 @@ __getattr__, __dir__ = lazy_names(
         "service_manager": "ServiceManager",
         "settings": "LiveSettings",
         "shadow": "follower",
+        "shadow.access": "MOST_COPIED AccessAtSource FollowedAccess entry_id quota_digest",
         "shadow.follower": "PartitionStatus",
         "shadow.groups": "FollowedGroups committed_at",
         "shadow.offsets": "SourceOffsets",

@@ -45,6 +45,7 @@ from horolog.broker.scheduling.delayed_fetch import DelayedFetch
 from horolog.broker.scheduling.fair_pool import Checkers, FairPool
 from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.settings import LiveSettings
+from horolog.broker.shadow.access import FollowedAccess
 from horolog.broker.shadow.shadow import Shadow
 from horolog.broker.throttling import Throttling
 from horolog.broker.traffic import Conversions
@@ -170,8 +171,15 @@ class BrokerParts:
             self.producer_ids.next,
             clock,
         )
+        access = FollowedAccess(
+            self.controller,
+            self.access.rights,
+            self.credentials,
+            quotas,
+            opened.stored.copied_quotas,
+        )
         self.shadow = Shadow(
-            catalogue, self.controller, self.groups, self.transactions, self.producer_ids
+            catalogue, self.controller, self.groups, self.transactions, self.producer_ids, access
         )
         self.open_transactions = OpenTransactions(self.topics, self.transactions)
         self.faults: Faults | None = None

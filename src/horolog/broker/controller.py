@@ -7,7 +7,7 @@ One change at a time. The next start completes a change that a kill interrupted
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -183,11 +183,7 @@ class Controller:
         """
         async with self._lock:
             added = {uuid.uuid4(): entry for entry in entries if entry not in self._entries}
-            if added:
-                await self._metadata.run(self._store.change_entries, added, ())
-                for entry_id, entry in added.items():
-                    self._entries.add(entry_id, entry)
-                    _LOG.info("created %s", printable(str(entry)))
+            await self._change_entries(added, ())
 
     async def delete_entries(self, entry_ids: Iterable[uuid.UUID]) -> set[uuid.UUID]:
         """Remove access control entries; return the ids of those that were there.
@@ -197,14 +193,35 @@ class Controller:
             StorageFailed: a write failed; nothing has changed.
         """
         async with self._lock:
-            removed = {entry_id: self._entries.get(entry_id) for entry_id in entry_ids}
-            present = {entry_id: entry for entry_id, entry in removed.items() if entry is not None}
-            if present:
-                await self._metadata.run(self._store.change_entries, {}, present.keys())
-                for entry_id, entry in present.items():
-                    self._entries.remove(entry_id)
-                    _LOG.info("deleted %s", printable(str(entry)))
-            return set(present)
+            return await self._change_entries({}, entry_ids)
+
+    async def change_entries(
+        self, added: Mapping[uuid.UUID, AclEntry], removed: Iterable[uuid.UUID]
+    ) -> None:
+        """Add entries under given ids and remove others, all at once.
+
+        Raises:
+            RequestRefused: another product owns the directory.
+            StorageFailed: a write failed; nothing has changed.
+        """
+        async with self._lock:
+            await self._change_entries(added, removed)
+
+    async def _change_entries(
+        self, added: Mapping[uuid.UUID, AclEntry], removed: Iterable[uuid.UUID]
+    ) -> set[uuid.UUID]:
+        """Change entries; return the ids of those removed that were there."""
+        known = {entry_id: self._entries.get(entry_id) for entry_id in removed}
+        present = {entry_id: entry for entry_id, entry in known.items() if entry is not None}
+        if added or present:
+            await self._metadata.run(self._store.change_entries, added, present.keys())
+        for entry_id, entry in added.items():
+            self._entries.add(entry_id, entry)
+            _LOG.info("created %s", printable(str(entry)))
+        for entry_id, entry in present.items():
+            self._entries.remove(entry_id)
+            _LOG.info("deleted %s", printable(str(entry)))
+        return set(present)
 
     async def change_credentials(
         self,
@@ -229,8 +246,14 @@ class Controller:
             self._credentials |= changed
             return present
 
-    async def change_quotas(self, changes: Mapping[tuple[Entity, str], float | None]) -> None:
+    async def change_quotas(
+        self,
+        changes: Mapping[tuple[Entity, str], float | None],
+        copied: Collection[str] | None = None,
+    ) -> None:
         """Set quotas; None removes one. Those that are so already are left out.
+
+        `copied`, if given, replaces the digests of the quotas that are copies of the source's.
 
         Raises:
             RequestRefused: another product owns the directory.
@@ -239,9 +262,9 @@ class Controller:
         async with self._lock:
             quotas = self._quotas
             changed = {key: value for key, value in changes.items() if quotas.get(*key) != value}
-            if not changed:
+            if not changed and copied is None:
                 return
-            await self._metadata.run(self._store.change_quotas, changed)
+            await self._metadata.run(self._store.change_quotas, changed, copied)
             for (entity, key), value in changed.items():
                 quotas.put(entity, key, value)
                 named = ", ".join(f"{kind} {name or '(default)'}" for kind, name in sorted(entity))

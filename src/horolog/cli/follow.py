@@ -86,7 +86,7 @@ def _title(following: Following) -> list[str]:
     title = [f"following {named}{of_topics}"]
     if following.error is not None:
         title.append(f"It cannot be followed now: {following.error}")
-    return title
+    return [*title, *(f"Not copied: {note}" for note in following.notes)]
 
 
 def _note(entry: FollowedEntry) -> str:

@@ -7,7 +7,7 @@ import typer
 
 from horolog.cli.connecting import HorologBrokers
 from horolog.cli.options import Json, with_options
-from horolog.cli.screen import show
+from horolog.cli.screen import say, show
 from horolog.cli.working import working
 from horolog.client import Client, NoAnswer
 from horolog.errors import Misconfigured
@@ -33,7 +33,8 @@ def promote(
     source had decided end that way, if the decision has arrived here; open ones are aborted.
     Transactions that end differently than at the source are listed. Offsets of groups beyond the
     copied records are set to the next existing offset, and listed. The topics are not followed
-    again, also after a restart. The exit code is 0 also if offsets were set or records are missing.
+    again, also after a restart. Rights, quotas and passwords of the source that are not here are
+    named. The exit code is 0 also if offsets were set or records are missing.
     A second promotion changes nothing.
     """
     if bool(topics) == of_all:
@@ -52,6 +53,8 @@ def promote(
             _promote(client, names, of_all=of_all)
         finally:
             _show(client.promoted(names) if names else [], as_json=as_json)
+        for note in following.notes:
+            say(f"Not copied: {note}")
 
 
 def _promote(client: Client, names: Sequence[str], *, of_all: bool) -> None:

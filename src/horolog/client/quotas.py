@@ -35,7 +35,7 @@ class ClientQuotas(RetriedCalls):
                     quota.key,
                     quota.value,
                 )
-                for entry in body.entries
+                for entry in body.entries or ()
                 for quota in entry.values
             ]
 

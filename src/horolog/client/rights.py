@@ -124,7 +124,7 @@ class ScramUsers(RetriedCalls):
             for result in body.results:
                 refuse(result.error_code, f"user {result.user}", result.error_message)
                 for info in result.credential_infos:
-                    mechanism = ScramMechanism(info.mechanism).title
+                    mechanism = _title(info.mechanism)
                     found.append(ScramUser(result.user, mechanism, info.iterations))
             return sorted(found)
 
@@ -160,6 +160,14 @@ class ScramUsers(RetriedCalls):
             refuse(result.error_code, f"user {name}", result.error_message)
 
         self._persist(attempt)
+
+
+def _title(number: int) -> str:
+    """Return the name of a mechanism, also of one that this client does not know."""
+    try:
+        return ScramMechanism(number).title
+    except ValueError:
+        return f"mechanism {number}"
 
 
 def _filter(which: AclFilter) -> dict[str, Any]:

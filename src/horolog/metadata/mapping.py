@@ -301,6 +301,7 @@ def stored(image: Image) -> Stored:
         entries=entries_in(image),
         credentials=credentials_in(image),
         quotas=quotas_in(image),
+        copied_quotas=frozenset(filter(None, shared.get(state.COPIED_QUOTAS, "").split(","))),
     )
 
 

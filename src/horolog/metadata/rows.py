@@ -109,6 +109,8 @@ class Stored(NamedTuple):
     """Keys that check passwords, by user and number of the mechanism."""
     quotas: Mapping[tuple[Entity, str], float] = {}
     """Quotas by entity and key."""
+    copied_quotas: frozenset[str] = frozenset()
+    """Digests of those that are copies of a source's."""
 
 
 def settings_of_source(text: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ its snapshots, and does not obey:
     horolog.state.home              this directory's metadata is horolog's (`home.py`)
     horolog.state.identity          `Identity` as JSON: a copy of `meta.properties`
     horolog.state.login.secret      secret for salts of users that are not there
+    horolog.state.copied.quotas     digests of quotas that are copies of a source's
     horolog.state.salvaged          rows of topics may be lost: `Stored.is_salvaged`
     horolog.state.source            `SourceRow` as JSON
     horolog.state.followed.TOPIC    `FollowedRow` as JSON
@@ -55,6 +56,7 @@ HOME: Final = "horolog.state.home"
 IDENTITY: Final = "horolog.state.identity"
 SALVAGED: Final = "horolog.state.salvaged"
 LOGIN_SECRET: Final = "horolog.state.login.secret"  # noqa: S105 - the name of a setting
+COPIED_QUOTAS: Final = "horolog.state.copied.quotas"
 SOURCE: Final = "horolog.state.source"
 _FOLLOWED: Final = "horolog.state.followed."
 _TOPIC: Final = "horolog.state.topic."

@@ -300,25 +300,33 @@ class MetadataStore:
             ]
         )
 
-    def change_quotas(self, changes: Mapping[tuple[Entity, str], float | None]) -> None:
+    def change_quotas(
+        self,
+        changes: Mapping[tuple[Entity, str], float | None],
+        copied: Collection[str] | None = None,
+    ) -> None:
         """Set quotas of clients; None removes one.
+
+        `copied`, if given, replaces the digests of the quotas that are copies of a source's.
 
         Raises:
             RequestRefused: another product owns the directory, and its quotas count (44).
             StorageFailed: as `put_topic`.
         """
         self._refuse_of_another("quotas")
-        self._append(
-            [
-                ClientQuota(
-                    tuple(QuotaEntity(*part) for part in sorted(entity, reverse=True)),
-                    key,
-                    value or 0.0,
-                    remove=value is None,
-                )
-                for (entity, key), value in changes.items()
-            ]
-        )
+        records: list[Record] = [
+            ClientQuota(
+                tuple(QuotaEntity(*part) for part in sorted(entity, reverse=True)),
+                key,
+                value or 0.0,
+                remove=value is None,
+            )
+            for (entity, key), value in changes.items()
+        ]
+        if copied is not None:
+            text = ",".join(sorted(copied)) or None
+            records += mapping.settings_changed(self.image, {state.COPIED_QUOTAS: text})
+        self._append(records)
 
     def _refuse_of_another(self, what: str) -> None:
         if self._others_entries is not None:

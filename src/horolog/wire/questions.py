@@ -376,6 +376,8 @@ class Following(NamedTuple):
     """Clusters from which the source's records come: itself, and the clusters that it follows."""
     entries: tuple[FollowedEntry, ...]
     next: int | None
+    notes: tuple[str, ...] = ()
+    """Sentences about rights, quotas and passwords of the source that are not here."""
 
 
 class AskPromoted(NamedTuple):

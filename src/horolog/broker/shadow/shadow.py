@@ -25,6 +25,7 @@ from horolog.broker.placement import (
 from horolog.broker.producers import ProducerIds
 from horolog.broker.scheduling.blocking_thread import BlockingThread
 from horolog.broker.scheduling.turns import TimeSlice
+from horolog.broker.shadow.access import FOLLOWS_US, FollowedAccess, access_at
 from horolog.broker.shadow.demotion import choose, drop_pending
 from horolog.broker.shadow.follower import Follower, PartitionStatus
 from horolog.broker.shadow.groups import FollowedGroups, committed_at
@@ -66,6 +67,7 @@ class Shadow:
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
         producer_ids: ProducerIds,
+        access: FollowedAccess,
     ) -> None:
         self._live, _, self._topics, self._partitions, self._placement = catalogue
         self._controller = controller
@@ -74,6 +76,7 @@ class Shadow:
         self.followed_topics = FollowedTopics(catalogue, controller)
         self.follower = Follower(catalogue, self.followed_topics)
         self._followed_groups = FollowedGroups(catalogue, groups)
+        self._access = access
         self._offsets = SourceOffsets(catalogue, self.follower, self._followed_groups)
         self._promotions = Promotions(
             catalogue,
@@ -116,7 +119,7 @@ class Shadow:
         if source is not None and not source.ended and self._groups_task is None:
             self.follower.start()
             self._groups_task = asyncio.create_task(
-                self._follow_groups(source), name="follow groups"
+                self._follow_state(source), name="follow groups and rights"
             )
 
     async def stop(self) -> None:
@@ -133,8 +136,8 @@ class Shadow:
             await asyncio.gather(task, return_exceptions=True)
         await self.follower.stop()
 
-    async def _follow_groups(self, source: SourceRow) -> None:
-        """Follow the offsets of the source's groups until this is cancelled."""
+    async def _follow_state(self, source: SourceRow) -> None:
+        """Follow the source's groups, rights and quotas until this is cancelled."""
         thread, loop, said = BlockingThread("horolog-follow-groups"), asyncio.get_running_loop(), ""
         try:
             try:
@@ -149,6 +152,7 @@ class Shadow:
                 if why and why != said:
                     _LOG.warning("offsets of groups are not followed: %s", why)
                 said = why
+                await self._ask_access(source, thread)
                 await asyncio.sleep(max(GROUPS_S, GROUPS_SHARE * (loop.time() - begun_s)))
         finally:
             client, self._client = self._client, None
@@ -163,9 +167,8 @@ class Shadow:
                 async with self._offsets.lock:
                     await self._offsets.apply()
                 return ""
-            if self._client is None:
-                self._client = Client.of(await thread.run(lambda: connection_to(source)))
-            client, topics = self._client, self._followed_groups.topic_ids()
+            client = await self._connected(source, thread)
+            topics = self._followed_groups.topic_ids()
             found, why = await thread.run(lambda: committed_at(client))
             if not self._offsets.is_given:  # else they may be ahead of what is here
                 await self._followed_groups.apply(found, topics)
@@ -175,6 +178,28 @@ class Shadow:
             _LOG.exception("a bug in following group offsets")
             return "a bug: see the log"
         return why
+
+    async def _ask_access(self, source: SourceRow, thread: BlockingThread) -> None:
+        """Copy rights and quotas of a known source that does not copy them from here itself."""
+        seen = self._placement.seen
+        if seen is None:
+            return
+        if self._partitions.cluster_id in seen.upstream:  # one removed there would come back
+            self._access.note(FOLLOWS_US)
+            return
+        try:
+            client, cluster_id = await self._connected(source, thread), seen.cluster_id
+            await self._access.apply(await thread.run(lambda: access_at(client, cluster_id)))
+        except HorologError as error:  # the look at the source fails, too, and reports it
+            _LOG.debug("rights and quotas of the source are not known now: %s", error)
+        except Exception:  # noqa: BLE001 - a bug in one round does not end the following
+            _LOG.exception("a bug in following rights and quotas")
+
+    async def _connected(self, source: SourceRow, thread: BlockingThread) -> Client:
+        """Return the client for groups and rights of the source."""
+        if self._client is None:
+            self._client = Client.of(await thread.run(lambda: connection_to(source)))
+        return self._client
 
     # --- promote and demote -----------------------------------------------------------
 
@@ -318,6 +343,7 @@ class Shadow:
             (seen and seen.upstream) or upstream,
             (),
             None,
+            () if row.ended else self._access.notes,
         )
 
     async def entries(self) -> AsyncIterator[FollowedEntry]:
