@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 import rights_matrix as matrix
-from certificates import PASSWORD, Certificates, client_context, joined
+from certificates import PASSWORD, Certificates, client_context, joined, make_certificates
 from confluent_kafka import Consumer, Producer
 from patience import PATIENCE_S, eventually
 from running_broker import MakeBroker, RunningBroker
+from tls_meetings import LISTENERS as LISTENERS_WITH_TLS
+from tls_meetings import SECURED, as_at_kafka, meetings, secured_settings
 
 from horolog.client import AuthenticationFailed, Client
 from horolog.config import Settings
@@ -88,11 +90,19 @@ def test_keys_come_from_every_store(
     round_trip(make_broker(**LISTENERS, **stored(certificates)), trusting(certificates), 10)
 
 
-def test_a_java_key_store_with_a_key_password_of_its_own(make_broker: MakeBroker) -> None:
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"location": "key.jks", "password": "store secret"},
+        {"location": "pbes1.pem", "type": "PEM"},
+    ],
+)
+def test_a_key_has_a_password_of_its_own(make_broker: MakeBroker, stored: dict[str, str]) -> None:
+    """In a Java key store, and in PKCS#5 1, which is all that Java 17 reads."""
+    stored = {**stored, "location": str(STORES / stored["location"])}
     broker = make_broker(
         **LISTENERS,
-        ssl_keystore_location=str(STORES / "key.jks"),
-        ssl_keystore_password="store secret",
+        **{f"ssl_keystore_{name}": value for name, value in stored.items()},
         ssl_key_password="key secret",
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -171,6 +181,16 @@ def test_the_principal_is_the_name_in_the_certificate(
         assert eventually(lambda: not broker.service.connections)
 
 
+def test_each_certificate_meets_what_it_does_at_kafka(
+    make_broker: MakeBroker, tmp_path: Path, certificates: Certificates
+) -> None:
+    broker = make_broker(**LISTENERS_WITH_TLS, **secured_settings(certificates))
+    ports = zip(SECURED, broker.bound, strict=True)
+    addresses = {name: f"127.0.0.1:{bound.port}" for name, bound in ports}
+    others = make_certificates(tmp_path)
+    assert list(meetings(addresses, certificates, others)) == list(as_at_kafka())
+
+
 def test_a_session_is_resumed(broker: RunningBroker, certificates: Certificates) -> None:
     context = client_context(certificates, newest=ssl.TLSVersion.TLSv1_2)
     with broker.connect(context) as connection:
@@ -238,6 +258,8 @@ SECRET = "pass word 7"
     [
         ({}, r"has no key and certificate: give ssl\.keystore\.location"),
         ({"location": "/nowhere"}, r"ssl\.keystore\.location=/nowhere: No such file"),
+        ({"location": "{p12}"}, "its password is missing"),
+        ({"location": "{jks}", "key": "key secret"}, r"ssl\.keystore\.password is missing"),
         ({"location": "{p12}", "password": SECRET}, r"ssl\.keystore\.location=.*password is wrong"),
         ({"location": "{encrypted}", "type": "PEM"}, r"encrypted: give ssl\.key\.password"),
         ({"location": "{encrypted}", "type": "PEM", "key": SECRET}, r"ssl\.key\.password is wrong"),
@@ -255,6 +277,7 @@ def test_a_key_that_cannot_be_used_is_refused_at_the_start(
         "pem": certificates.pem("broker"),
         "encrypted": certificates.encrypted_pem("broker"),
         "authority": certificates.authority,
+        "jks": STORES / "key.jks",
     }
     names = {"key": "ssl_key_password"}
     given = {

@@ -48,9 +48,11 @@ def shown(broker: RunningBroker, certificates: Certificates) -> bytes:
         return connection.socket.getpeercert(binary_form=True) or b""
 
 
-def alter(connection: RawConnection, *changes: tuple[str, str]) -> tuple[int, str]:
+def alter(
+    connection: RawConnection, *changes: tuple[str, str], broker: str = "1"
+) -> tuple[int, str]:
     configs = [{"name": name, "config_operation": 0, "value": text} for name, text in changes]
-    resource = {"resource_type": 4, "resource_name": "1", "configs": configs}
+    resource = {"resource_type": 4, "resource_name": broker, "configs": configs}
     (answer,) = connection.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses
     return answer.error_code, answer.error_message or ""
 
@@ -135,6 +137,20 @@ def test_what_cannot_be_used_is_refused_and_the_old_one_stays(
     assert shown(broker, certificates) == before
 
 
+def test_a_trust_store_is_neither_added_nor_removed(
+    make_broker: MakeBroker, certificates: Certificates, store: Path
+) -> None:
+    prefix, pem = "listener.name.ssl.ssl.truststore", ("PEM", str(certificates.authority))
+    added = tuple(zip((f"{prefix}.type", f"{prefix}.location"), pem, strict=True))
+    given = {"listeners": "SSL://127.0.0.1:0", "ssl_keystore_type": "PEM", LOCATION: str(store)}
+    for has_one in (False, True):
+        broker = make_broker(**given, **(dict(added) if has_one else {}))
+        with broker.connect(client_context(certificates)) as connection:
+            code, message = alter(connection, *(added if not has_one else ((added[1][0], ""),)))
+            assert code == 42
+            assert "cannot be added or removed while the broker runs" in message
+
+
 def test_a_password_that_changes_with_the_store_is_kept_hidden(
     broker: RunningBroker, certificates: Certificates
 ) -> None:
@@ -156,6 +172,7 @@ def test_a_password_that_changes_with_the_store_is_kept_hidden(
         ("ssl.keystore.location", "only per-listener using the listener prefix"),
         ("listener.name.ssl.ssl.client.auth", "Cannot update these configs dynamically"),
         ("listener.name.ssl.ssl.enabled.protocols", "Cannot update these configs dynamically"),
+        ("listener.name.ssl.ssl.principal.mapping.rules", "Cannot update these configs"),
     ],
 )
 def test_other_settings_of_tls_cannot_be_altered(
@@ -165,3 +182,12 @@ def test_other_settings_of_tls_cannot_be_altered(
         code, message = alter(connection, (name, "required"))
     assert code == 42
     assert complaint in message
+
+
+def test_a_certificate_is_altered_of_one_broker_alone(
+    broker: RunningBroker, certificates: Certificates
+) -> None:
+    with broker.connect(client_context(certificates)) as connection:
+        renewed = (LOCATION, str(certificates.pem("renewed")))
+        assert alter(connection, renewed, broker="")[0] == 42
+        assert alter(connection, renewed)[0] == 0

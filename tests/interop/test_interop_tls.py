@@ -4,11 +4,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from certificates import PASSWORD
+from certificates import PASSWORD, Certificates, client_context, make_certificates
+from raw_connection import RawConnection
 from running_broker import MakeBroker, RunningBroker
-from tools.peers.kafka import run_tool
+from tls_meetings import LISTENERS, SECURED, as_at_kafka, meetings, secured_settings
+from tools.peers.kafka import Kafka, run_tool
 
 from horolog.client import Client
+from horolog.wire import ApiKey
 
 NAME = 'CN=Zoë \\"the\\" #1\\, Ops, OU=b+OU=a, O=Sons \\+ Co, EMAILADDRESS=z@x.org, C=DE'
 PRINCIPAL = (
@@ -89,3 +92,63 @@ def test_the_name_of_a_certificate_is_javas(secured: tuple[RunningBroker, Path])
         client.metadata()
         (connection,) = broker.service.connections
         assert connection.peer.principal == PRINCIPAL
+
+
+UNHEEDED = {
+    "client.auth": "required",
+    "enabled.protocols": "TLSv1.2",
+    "principal.mapping.rules": "RULE:x/y/",
+}
+"""Settings that Apache Kafka takes while it runs, without any effect; refused here."""
+
+
+def altered(connection: RawConnection, broker: str, *changes: tuple[str, str]) -> int:
+    configs = [{"name": name, "config_operation": 0, "value": value} for name, value in changes]
+    resource = {"resource_type": 4, "resource_name": broker, "configs": configs}
+    asked = connection.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
+    return int(asked.responses[0].error_code)
+
+
+def changes(address: str, ours: Certificates) -> dict[str, int]:
+    """The errors of changes of the listener TLS."""
+    told: dict[str, int] = {}
+    prefix = "listener.name.tls.ssl"
+    with RawConnection(address, tls=client_context(ours)) as connection:
+        added = (
+            (f"{prefix}.truststore.type", "PEM"),
+            (f"{prefix}.truststore.location", str(ours.authority)),
+        )
+        told["a trust store"] = altered(connection, "1", *added)
+        for broker, name, value in (
+            *((("1", f"{prefix}.{name}", value)) for name, value in UNHEEDED.items()),
+            ("1", "ssl.keystore.location", str(ours.p12("renewed"))),
+            ("", f"{prefix}.keystore.location", str(ours.p12("renewed"))),
+            ("1", f"{prefix}.keystore.location", "/nowhere"),
+            ("1", f"{prefix}.keystore.password", "wrong"),
+            ("1", f"{prefix}.keystore.location", str(ours.p12("client"))),
+            ("1", f"{prefix}.keystore.location", str(ours.p12("unnamed"))),
+            ("1", f"{prefix}.keystore.location", str(ours.p12("renewed"))),
+            ("1", f"{prefix}.keystore.location", str(ours.p12("renewed"))),
+        ):
+            told[f"{len(told)}: {name}={Path(value).name} of {broker}"] = altered(
+                connection, broker, (name, value)
+            )
+    return told
+
+
+def test_certificates_and_changes_meet_what_they_do_at_kafka(
+    make_broker: MakeBroker, tmp_path: Path, certificates: Certificates
+) -> None:
+    (tmp_path / "others").mkdir()
+    others = make_certificates(tmp_path / "others")
+    given = secured_settings(certificates)
+    with Kafka(tmp_path / "kafka", settings=given, listeners=SECURED) as kafka:
+        addresses = {name: kafka.address_of(name) for name in SECURED}
+        assert list(meetings(addresses, certificates, others)) == list(as_at_kafka())
+        theirs = changes(addresses["TLS"], certificates)
+    broker = make_broker(**LISTENERS, **given)
+    mine = changes(broker.address, certificates)
+    differing = {name: (mine[name], its) for name, its in theirs.items() if mine[name] != its}
+    unheeded = {name for name in differing if any(f".ssl.{it}=" in name for it in UNHEEDED)}
+    assert {differing.pop(name) for name in unheeded} == {(42, 0)}
+    assert differing == {}

@@ -127,7 +127,9 @@ def _stored(security: TlsSettings, kind: str) -> str | None:
         certificates, keys = read_jks(data, what, password)
         if keys and kind == "keystore":
             protected, certificates = keys[0]
-            key_password = security.get("ssl.key.password") or password or ""
+            if password is None:
+                raise Misconfigured(f"{what}: ssl.keystore.password is missing")
+            key_password = security.get("ssl.key.password") or password
             key = unprotected(protected, key_password, what)
     parts = [_pem("CERTIFICATE", certificate) for certificate in certificates]
     if kind == "keystore":
@@ -182,7 +184,8 @@ def _read_pkcs12(data: bytes, what: str, password: str | None) -> tuple[bytes | 
     try:
         store = load_pkcs12(data, None if password is None else password.encode())
     except ValueError:
-        raise Misconfigured(f"{what}: the password is wrong, or the store is damaged") from None
+        wrong = "the password is wrong" if password else "its password is missing"
+        raise Misconfigured(f"{what}: {wrong}, or the store is damaged") from None
     der = serialization.Encoding.DER
     key = None
     if store.key is not None:

@@ -140,7 +140,7 @@ def test_a_trust_store_without_its_password_is_read_as_java_does(
     ("settings", "said"),
     [
         ({"ssl.truststore.location": "/nowhere"}, "ssl.truststore.location=/nowhere: No such file"),
-        ({"ssl.truststore.location": "{p12}"}, "the password is wrong"),
+        ({"ssl.truststore.location": "{p12}"}, "its password is missing"),
         ({"ssl.truststore.location": "{p12}", "ssl.truststore.password": "hush"}, "is wrong"),
         ({"ssl.truststore.location": "{jks}", "ssl.truststore.password": "hush"}, "is wrong"),
         ({"ssl.truststore.location": "{jceks}"}, "JCEKS are not supported"),

@@ -19,6 +19,7 @@ __all__ = ["TlsContexts"]
 _LOG = logging.getLogger(__name__)
 
 _FILES: Final = ("ssl.keystore.location", "ssl.truststore.location")
+_TRUSTED: Final = ("ssl.truststore.location", "ssl.truststore.certificates")
 _Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 """Time of change, size and number of each file."""
 
@@ -62,6 +63,7 @@ class TlsContexts:
             if old is None or (tls.settings == old.settings and _stamp(tls) == old.stamp):
                 continue
             changed[name] = _load(name, tls)
+            _require_a_trust_store_as_before(name, old.settings, tls.settings)
             _require_same_names(name, old.tls, changed[name].tls, tls)
         return changed
 
@@ -108,6 +110,17 @@ def _stamp_of(path: str | None) -> tuple[int, int, int] | None:
     except (OSError, ValueError):
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _require_a_trust_store_as_before(
+    listener: str, old: Mapping[str, str], new: Mapping[str, str]
+) -> None:
+    """Refuse a trust store where there was none, and none where there was one, as Kafka does."""
+    if any(map(old.get, _TRUSTED)) != any(map(new.get, _TRUSTED)):
+        raise Misconfigured(
+            f"the listener {listener}: a trust store cannot be added or removed while the broker "
+            "runs; write it into its configuration and restart it"
+        )
 
 
 def _require_same_names(listener: str, old: ServerTls, new: ServerTls, tls: ListenerTls) -> None:
