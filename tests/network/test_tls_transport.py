@@ -143,7 +143,7 @@ def test_a_client_of_tiny_records_is_read_little_by_little(
     monkeypatch: pytest.MonkeyPatch, certificates: Certificates
 ) -> None:
     """Updates of keys cost as much, and give nothing: others must not wait for their end."""
-    override(monkeypatch, "horolog.network", FED_BYTES=1_024)
+    override(monkeypatch, "horolog.network", RECORDS=10)
 
     async def test(transport: TlsTransport, protocol: Noting, client: ssl.SSLSocket) -> None:
         transport.pause_reading()
@@ -152,7 +152,7 @@ def test_a_client_of_tiny_records_is_read_little_by_little(
         transport.resume_reading()
         while len(protocol.received) < 200:
             await asyncio.sleep(0.001)
-        assert max(protocol.sizes) <= 1_024 // 20
+        assert max(protocol.sizes) == 10
 
     run(certificates, test)
 

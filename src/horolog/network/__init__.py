@@ -50,8 +50,8 @@ __getattr__, __dir__ = lazy_names(
         "request_times": "RequestTimes",
         "stalls": "TICK_SECONDS WINDOW_TICKS",
         "tls.contexts": "TlsContexts",
-        "tls.handshakes": "FED_BYTES Handshake Handshakes TlsSession",
-        "tls.transport": "READ_BYTES TlsTransport WRITE_BYTES",
+        "tls.handshakes": "Handshake Handshakes TlsSession",
+        "tls.transport": "READ_BYTES RECORDS TlsTransport WRITE_BYTES",
         "turns": "Turns",
     },
 )

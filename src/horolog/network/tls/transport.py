@@ -1,8 +1,8 @@
 """TlsTransport: the event loop's end of an encrypted connection, with asyncio's methods.
 
 In a turn of the event loop it decrypts at most what fits the protocol's buffer, and sends at most
-`WRITE_BYTES`. OpenSSL may hold bytes of which no selector tells, so that they are asked for. A
-client whose messages are none of the protocol's, as updates of keys, is read little by little.
+`WRITE_BYTES`. OpenSSL gets whole records, so that none waits in it that no selector tells of, and
+only so many: updates of keys cost most, are tiny, and it does not return before it has done all.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from horolog.buffers import Buffer
-from horolog.network.tls.handshakes import FED_BYTES, TlsSession
+from horolog.network.tls.handshakes import TlsSession
 
 __all__ = ["TlsTransport"]
 
@@ -23,6 +23,11 @@ _LOG = logging.getLogger(__name__)
 
 READ_BYTES: Final = 256 * 1024
 WRITE_BYTES: Final = 1 << 20
+RECORDS: Final = 128
+"""Most records that are decrypted in a turn of the event loop."""
+_RECEIVED_AT_ONCE: Final = 32 * 1024
+_HEADER_BYTES: Final = 5  # the last two have the size of what follows
+_LARGEST_RECORD: Final = _HEADER_BYTES + 16 * 1024 + 2048  # of any version; larger ones are invalid
 _ENCRYPTED_AT_ONCE: Final = 32 * 1024  # the memory between OpenSSL and the socket stays small
 
 
@@ -42,6 +47,7 @@ class TlsTransport(asyncio.Transport):
         self._loop = loop
         self._sock, self._tls = sock, tls
         self._incoming, self._outgoing = session.incoming, session.outgoing
+        self._received = session.incoming.read()  # the handshake may read too much
         self._fd = sock.fileno()
         self._protocol = protocol
         self._queue: deque[memoryview] = deque()  # encrypted
@@ -52,7 +58,9 @@ class TlsTransport(asyncio.Transport):
         self._is_paused = False  # reading is
         self._is_full = False  # the protocol was told to pause writing
         self._has_ended = False  # the client has, and the protocol does not know
-        self._has_more = True  # OpenSSL may have: the handshake may have read too much
+        self._has_more = len(self._received) > 0  # to decrypt, of which no selector tells
+        self._has_rest = False  # OpenSSL may have the rest of a record
+        self._is_drained = False  # the socket was, in this turn
         self._is_reader = self._is_writer = False  # what the event loop watches
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -187,10 +195,9 @@ class TlsTransport(asyncio.Transport):
         try:
             buffer = memoryview(self._protocol.get_buffer(-1))[:READ_BYTES]
             size, failure = self._decrypt(buffer)
-            self._has_more = size == len(buffer)
             if size:
                 self._protocol.buffer_updated(size)
-            if not self._is_lost:
+            if self._outgoing.pending and not self._is_lost:
                 self._answer()
         except Exception:  # noqa: BLE001 - a bug ends this connection, not the broker
             _LOG.exception("closing a connection: a bug")
@@ -205,7 +212,7 @@ class TlsTransport(asyncio.Transport):
 
         A client that asks for them and reads nothing is closed, because its queue would grow.
         """
-        if self._outgoing.pending and self._is_full:
+        if self._is_full:
             self._fail(ConnectionError("it does not read what it asks for"))
             return
         self._send_encrypted()
@@ -213,31 +220,56 @@ class TlsTransport(asyncio.Transport):
 
     def _decrypt(self, buffer: memoryview) -> tuple[int, OSError | None]:
         """Fill a buffer; return how many bytes it got, and why no more come."""
-        size, fed = 0, self._incoming.pending
-        while size < len(buffer):
-            try:
-                count = int(self._tls.read(len(buffer) - size, buffer[size:]))
+        incoming, read = self._incoming, self._tls.read
+        size, room, left = 0, len(buffer), RECORDS
+        self._has_more = self._is_drained = False
+        try:
+            while size < room:
+                if not (incoming.pending or self._has_rest):
+                    left -= self._feed(left)
+                    if not incoming.pending:
+                        self._has_more = not left
+                        return size, None
+                try:
+                    count = int(read(room - size, buffer[size:]))
+                except ssl.SSLWantReadError:  # the records concerned OpenSSL alone
+                    self._has_rest = False
+                    continue
                 if not count:
                     self._has_ended = True
-                    break
+                    return size, None
                 size += count
-            except ssl.SSLWantReadError:
-                if 4 * (fed - self._incoming.pending) > 5 * size:  # little came of it
-                    break
-                try:
-                    received = self._sock.recv(FED_BYTES)
-                except BlockingIOError:
-                    break
-                except OSError as error:
-                    return size, error
-                if not received:
-                    self._has_ended = True
-                    break
-                fed += len(received)
-                self._incoming.write(received)
-            except OSError as error:
-                return size, error
+        except OSError as error:
+            return size, error
+        self._has_more = self._has_rest = True
         return size, None
+
+    def _feed(self, most: int) -> int:
+        """Give OpenSSL records that have arrived in whole; return their number."""
+        while True:
+            received, end, records = self._received, 0, 0
+            while records < most and end + _HEADER_BYTES <= len(received):
+                size = _HEADER_BYTES + (received[end + 3] << 8 | received[end + 4])
+                if size > len(received) - end and size <= _LARGEST_RECORD:
+                    break
+                end += size
+                records += 1
+            if records or not most or self._is_drained or self._has_ended:
+                self._incoming.write(memoryview(received)[:end])
+                self._received = received[end:]
+                return records
+            self._receive()
+
+    def _receive(self) -> None:
+        """Receive once."""
+        try:
+            received = self._sock.recv(_RECEIVED_AT_ONCE)
+        except BlockingIOError:
+            self._is_drained = True
+            return
+        self._received += received
+        self._has_ended = not received
+        self._is_drained = len(received) < _RECEIVED_AT_ONCE
 
     def _read_pending(self) -> None:
         """Read in a later turn what OpenSSL holds: no selector tells of it."""
