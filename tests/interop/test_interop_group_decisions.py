@@ -20,6 +20,7 @@ from horolog.groups import (
     metadata_hash,
     topic_hash,
 )
+from horolog.patterns import NamePattern
 from horolog.storage import kafka_uuid
 
 SOURCE = Path(__file__).parent / "clients" / "java" / "GroupDecisions.java"
@@ -165,3 +166,48 @@ def test_hashes_of_topics_are_those_of_kafkas_classes() -> None:
     for name, (topic_id, racks) in topics.items():
         if not any(racks):
             assert topic_hash(topic_id, name, len(racks)) == ours[name]
+
+
+PATTERNS = r"""
+    orders orders.* ^(?:orders|payments)\.v[0-9]+$ __.* .*\.(eu|us) (?i)ORDERS (?i:o)rders (?s).*
+    (?m)^a$ (?U)a+ (?-i)a a| |a () (|a)* a^b a$b [[:alpha:]]+ []a] [^a] [\d-z] [a-z&&[^b]] [a[b]]
+    \pL+ \PN \p{Greek} \d+ \w\W \b.* \Bx \Aab\z \Q[a]\E \x41 \x{1f980} \101 é. (?P<n>a)b (?<n>a)b
+    (a*)+ (a+)*b a{0} a{1000} a{2}{3} x{ x{1 {1}
+    t[ * (?!x) (?=x) (?<=x)a (?>a) a++ a** a{1001} a{2,1} (a a) [] [b-a] [[:foo:]] \p{Foo} \Z \1 \8
+    \X \h \u0041 (?P=n) (?x)a (?R) (? (?z) (?P<1a>x) a\ [a-
+"""
+PARTS = r"""
+    a b . [ab] [^a] [a-c.] \w \d \. (a|b) (ab|c)* a? b+ (a*)* a{1,3} ^ $ | (?:a|) (?i:B) a*? [ ( ) *
+    ? {2} \b é
+"""
+NAMES = """
+    orders ORDERS orders.v1 payments.v22 orders.eu __consumer_offsets a b ab ba abc aaa x A.b
+    a.b-c_d 12 [a] é éü \U0001f980 Ω
+"""
+ONLY_OURS = [r"\C+", "(?P<n>a)(?P<n>b)", "(?P<é>x)"]
+ONLY_KAFKAS = [r"\é", "(a{100}){11}", r"(?:\pL.{30}){30}", "a" * 1001]
+
+
+def our_names(pattern: str) -> list[str] | None:
+    try:
+        return [name for name in NAMES.split() if NamePattern(pattern).matches(name)]
+    except ValueError:
+        return None
+
+
+def test_patterns_find_the_topics_that_kafkas_library_finds() -> None:
+    rng = Random("patterns")
+    made = ["".join(rng.choices(PARTS.split(), k=rng.randint(1, 6))) for _ in range(3_000)]
+    patterns = ["", *PATTERNS.split(), *made]
+    theirs = kafkas_answers({"pattern": it, "names": NAMES.split()} for it in patterns)
+    assert theirs.count(None) > 500
+    for pattern, found in zip(patterns, theirs, strict=True):
+        assert our_names(pattern) == found, pattern
+
+
+def test_patterns_that_one_library_refuses_and_the_other_does_not() -> None:
+    patterns = [*ONLY_OURS, *ONLY_KAFKAS]
+    theirs = kafkas_answers({"pattern": it, "names": NAMES.split()} for it in patterns)
+    for pattern, found in zip(patterns, theirs, strict=True):
+        assert (found is None) is (pattern in ONLY_OURS)
+        assert (our_names(pattern) is None) is (pattern in ONLY_KAFKAS)

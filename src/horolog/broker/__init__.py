@@ -51,6 +51,7 @@ __getattr__, __dir__ = lazy_names(
         "dispatch": "HANDLERS Apart Dispatcher served",
         "fetch_sessions": "FetchSessions",
         "following.fetching": "Followed LeaderFetcher",
+        "coordinators": "group_patterns",
         "coordinators.group_coordinator": "GroupCoordinator",
         "coordinators.group_lag": "Behind Key Paces partition_lag",
         "handlers": "cluster produce",

@@ -3,8 +3,11 @@
 //       the partitions of each member, {MEMBER: {ID: [N]}}
 //   {"topic": NAME, "id": ID, "racks": [[RACK] for each partition]}    the hash of the topic
 //   {"hashes": {NAME: N}}                                              the hash of a group's topics
+//   {"pattern": P, "names": [NAME]}                                    those that match; null if it is none
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.google.re2j.Pattern;
+import com.google.re2j.PatternSyntaxException;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.lang.reflect.Proxy;
@@ -45,9 +48,12 @@ public class GroupDecisions {
             return assigned(asked);
         if (asked.has("topic"))
             return Utils.computeTopicHash(asked.get("topic").asText(), image(asked));
-        Map<String, Long> hashes = new HashMap<>();
-        asked.get("hashes").properties().forEach(it -> hashes.put(it.getKey(), it.getValue().asLong()));
-        return Utils.computeGroupHash(hashes);
+        if (asked.has("hashes")) {
+            Map<String, Long> hashes = new HashMap<>();
+            asked.get("hashes").properties().forEach(it -> hashes.put(it.getKey(), it.getValue().asLong()));
+            return Utils.computeGroupHash(hashes);
+        }
+        return matching(asked);
     }
 
     private static Object assigned(JsonNode asked) {
@@ -126,5 +132,19 @@ public class GroupDecisions {
             GroupDecisions.class.getClassLoader(),
             new Class<?>[] {CoordinatorMetadataImage.class},
             (proxy, method, arguments) -> Optional.of(topic));
+    }
+
+    private static Object matching(JsonNode asked) {
+        Pattern pattern;
+        try {
+            pattern = Pattern.compile(asked.get("pattern").asText());
+        } catch (PatternSyntaxException refusal) {
+            return null;
+        }
+        List<String> matching = new ArrayList<>();
+        for (JsonNode name : asked.get("names"))
+            if (pattern.matcher(name.asText()).matches())
+                matching.add(name.asText());
+        return matching;
     }
 }
