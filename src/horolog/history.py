@@ -77,8 +77,14 @@ class GroupAspect(StrEnum):
     REMOVED = "removed"
     """A committed offset was removed."""
     GROUP = "group"
-    """Members of the group after a rebalance."""
+    """A rebalance of a classic group, or a new epoch of a consumer group."""
     GROUP_REMOVED = "group-removed"
+    """The group was removed, or its type has changed."""
+    MEMBER = "member"
+    """A member joined a consumer group, or its subscription has changed."""
+    MEMBER_REMOVED = "member-removed"
+    ASSIGNED = "assigned"
+    """Partitions of a member: an event without a topic, then one for each topic."""
 
 
 class GroupEvent(NamedTuple):
@@ -94,8 +100,17 @@ class GroupEvent(NamedTuple):
     topic_id: str | None = None
     """Topic id as Kafka prints it; None from releases that do not write it."""
     metadata: str | None = None
+    """Metadata of a commit, or the subscription of a member."""
     generation: int | None = None
+    """Generation of a classic group, or epoch of a consumer group or of its member."""
     members: int | None = None
+    """Number of members of a classic group."""
+    member: str | None = None
+    """Id of a member of a consumer group."""
+    partitions: str | None = None
+    """Partitions of the topic that a member has; ranges."""
+    state: str | None = None
+    """State of a member, or of its partitions."""
 
 
 class AskGroupHistory(NamedTuple):

@@ -1,5 +1,6 @@
 """Offsets of a partition, and groups that commit them."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
@@ -13,6 +14,18 @@ SINK_GROUPS: Final = "horolog/"
 def commits_positions(group_id: str) -> bool:
     """Return True if a group commits positions; groups of sinks commit numbers of batches."""
     return not group_id.startswith(SINK_GROUPS)
+
+
+def ranges_text(partitions: Iterable[int]) -> str:
+    """Format numbers of partitions as `0-3, 5`."""
+    numbers, parts = sorted(set(partitions)), list[str]()
+    first = None
+    for number, following in zip(numbers, [*numbers[1:], None], strict=False):
+        first = number if first is None else first
+        if following != number + 1:
+            parts.append(str(first) if first == number else f"{first}-{number}")
+            first = None
+    return ", ".join(parts)
 
 
 _MOST_DOUBTS: Final = 100

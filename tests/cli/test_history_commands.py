@@ -17,7 +17,17 @@ from golden import GOLDEN
 from horolog.broker import history
 from horolog.client import CommittedOffset
 from horolog.clock import DAY_MS, ManualClock
+from horolog.groups import GroupChange
 from horolog.history import AskGroupHistory, AskTopicHistory
+from horolog.schemas.group_records import (
+    AssignedTopic,
+    CurrentKey,
+    CurrentValue,
+    GroupEpochKey,
+    GroupEpochValue,
+    MemberKey,
+    MemberMetadataValue,
+)
 from horolog.schemas.offsets import partition_for
 from horolog.times import format_time
 from horolog.wire import HISTORY_GROUP, HISTORY_TOPIC, ResourceType
@@ -195,6 +205,41 @@ def test_every_commit_of_a_group_has_its_time(broker: RunningBroker, clock: Manu
     assert committed(only) == [(2 * hour, "u", 0, 9)]
     at = same(broker, "groups", "history", "g", "--at", clock.now_ms())
     assert committed(at) == [(2 * hour, "u", 0, 9)]
+
+
+def test_members_of_a_consumer_group_are_shown_with_what_they_have(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    broker.create_topic("t")
+    commit(broker, "g", "t", 1)
+    topic_id = broker.broker.topics.find("t").topic_id
+    subscribed = MemberMetadataValue("i", None, "c", "/h", ("t",), "", 300, None, None)
+    assigned = (AssignedTopic(topic_id, (0,), (2,)),)
+    joined = GroupChange(
+        records=[
+            (MemberKey("g", "m"), subscribed),
+            (GroupEpochKey("g"), GroupEpochValue(2)),
+            (CurrentKey("g", "m"), CurrentValue(2, 0, 0, assigned)),
+        ]
+    )
+    clock.advance(5)
+
+    async def write() -> None:
+        written = broker.broker.offsets_log.write_groups([joined])
+        assert (written if isinstance(written, list) else await written) == [None]
+
+    broker.run(write())
+    found = same(broker, "groups", "history", "g")
+    events = [each for each in found["events"] if each["time"] == NOW_MS + 5]
+    assert [each["aspect"] for each in events] == ["member", "group", "assigned", "assigned"]
+    assert (events[-1]["member"], events[-1]["topic"], events[-1]["partitions"]) == ("m", "t", "0")
+    at = same(broker, "groups", "history", "g", "--at", NOW_MS + 5)
+    assert [each["aspect"] for each in at["events"]][:4] == ["group", "member", *["assigned"] * 2]
+    lines = ask(broker, "groups", "history", "g").lines
+    assert lines[0].split()[:4] == ["time", "what", "member", "topic"]
+    assert any("m" in line and "t; instance i" in line for line in lines)
+    assert any("epoch 2, stable" in line for line in lines)
+    assert "member" not in ask(broker, "groups", "history", "g", "--topic", "t").lines[0]
 
 
 def page(broker: RunningBroker, ask: AskGroupHistory) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -22,12 +22,29 @@ from horolog.history import (
     AskGroupHistory,
     AskTopicHistory,
     GroupAspect,
+    GroupEvent,
     GroupHistory,
     TopicAspect,
 )
 from horolog.metadata import TOPIC, MetadataLog, read_group_history, read_topic_history
 from horolog.record import Codec, LogRecord, build_batch, parse_header
 from horolog.schemas import metadata as m
+from horolog.schemas.group_records import (
+    AssignedTopic,
+    CurrentKey,
+    CurrentValue,
+    GroupEpochKey,
+    GroupEpochValue,
+    MemberKey,
+    MemberMetadataValue,
+    PartitionMetadataKey,
+    PatternKey,
+    PatternValue,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetKey,
+    TargetValue,
+)
 from horolog.schemas.metadata import METADATA_VERSION
 from horolog.schemas.offsets import (
     CommittedValue,
@@ -238,6 +255,177 @@ def test_generations_and_their_members_are_shown_as_they_were(tmp_path: Path) ->
     ]
     (then,) = read_group_history(tmp_path, "g", AskGroupHistory(at=NOW + 2)).events
     assert (then.generation, then.members) == (2, 2)
+
+
+T, GONE = UUID(int=21), UUID(int=22)
+
+
+def member(*topics: str, regex: str = "", **more: str) -> MemberMetadataValue:
+    value = MemberMetadataValue(None, None, "c", "/h", topics, regex, 300, None, None)
+    return value._replace(**more)  # type: ignore[arg-type]
+
+
+def had(epoch: int, state: int, *assigned: tuple[UUID, int], pending: int = 0) -> CurrentValue:
+    """Assignment with the first partitions of topics, and the following ones of t pending."""
+    topics = tuple(AssignedTopic(topic_id, tuple(range(count))) for topic_id, count in assigned)
+    gives = (AssignedTopic(T, tuple(range(100, 100 + pending))),) if pending else ()
+    return CurrentValue(epoch, epoch - 1, state, topics, gives)
+
+
+def consumer_log(path: Path, *changes: GroupChange) -> None:
+    """A log of groups with a change a millisecond, and the metadata of topic t."""
+    log = MetadataLog.open(Files(), str(path), node_id=1)
+    log.append([m.FeatureLevel(METADATA_VERSION, 30), m.TopicRecord("t", T)], NOW)
+    log.close()
+    batches: list[bytes] = []
+    offset = 0
+    for number, change in enumerate(changes):
+        records = records_of(change, NOW + number)
+        batches.append(build_batch(records, base_offset=offset))
+        offset += len(records)
+    partition_of(path, *batches)
+
+
+def story() -> list[GroupChange]:
+    """Member a joins, then b, a gives up, b leaves; the group becomes a classic one."""
+    a, b = CurrentKey("g", "a"), CurrentKey("g", "b")
+    other = GroupChange(records=[(CurrentKey("other", "a"), had(9, 0, (T, 4)))])
+    return [
+        GroupChange(
+            records=[
+                (MemberKey("g", "a"), member("u", "t", instance_id="i")),
+                (GroupEpochKey("g"), GroupEpochValue(2)),
+                (TargetKey("g", "a"), TargetValue()),
+                (TargetEpochKey("g"), TargetEpochValue(2)),
+                (a, had(2, 0, (T, 4), (GONE, 1))),
+            ]
+        ),
+        GroupChange(
+            records=[
+                (MemberKey("g", "b"), member(regex="^t")),
+                (PatternKey("g", "^t"), PatternValue(("t",), 1, 1)),
+                (GroupEpochKey("g"), GroupEpochValue(3)),
+                (b, had(3, 2)),
+            ]
+        ),
+        GroupChange(records=[(a, had(2, 1, (T, 2), pending=2))]),
+        other,
+        GroupChange(records=[(a, had(-2, 0, (T, 2)))]),
+        GroupChange(
+            records=[(b, None), (TargetKey("g", "b"), None), (MemberKey("g", "b"), None)],
+        ),
+        GroupChange(
+            [GroupRow("g", "consumer", NOW, 4)],
+            records=[
+                (a, None),
+                (TargetEpochKey("g"), None),
+                (MemberKey("g", "a"), None),
+                (PartitionMetadataKey("g"), None),
+                (GroupEpochKey("g"), None),
+            ],
+        ),
+    ]
+
+
+def told(events: Iterable[GroupEvent]) -> list[tuple[object, ...]]:
+    return [
+        (
+            event.time - NOW,
+            event.aspect.value,
+            *(event.member, event.generation, event.state, event.topic, event.partitions),
+            event.metadata,
+        )
+        for event in events
+    ]
+
+
+FIRST = [
+    (0, "member", "a", None, None, None, None, "t, u; instance i"),
+    (0, "group", None, 2, None, None, None, None),
+    (0, "assigned", "a", 2, "stable", None, None, None),
+    (0, "assigned", "a", 2, None, "t", "0-3", None),
+    (0, "assigned", "a", 2, None, None, "0", None),
+]
+SECOND = [
+    (1, "member", "b", None, None, None, None, "pattern ^t"),
+    (1, "group", None, 3, None, None, None, None),
+    (1, "assigned", "b", 3, "unreleased partitions", None, None, None),
+]
+GIVING = [
+    (2, "assigned", "a", 2, "unrevoked partitions", None, None, None),
+    (2, "assigned", "a", 2, None, "t", "0-1", None),
+    (2, "assigned", "a", 2, "pending revocation", "t", "100-101", None),
+]
+
+
+def test_members_of_a_consumer_group_and_their_partitions_are_shown(tmp_path: Path) -> None:
+    consumer_log(tmp_path, *story())
+    found = read_group_history(tmp_path, "g", AskGroupHistory())
+    away = "left, its partitions wait for it"
+    assert told(found.events) == [
+        *FIRST,
+        *SECOND,
+        *GIVING,
+        (4, "assigned", "a", -2, away, None, None, None),
+        (4, "assigned", "a", -2, None, "t", "0-1", None),
+        (5, "member-removed", "b", None, None, None, None, None),
+        (6, "member-removed", "a", None, None, None, None, None),
+        (6, "group-removed", None, None, None, None, None, None),
+        (6, "group", None, 4, None, None, None, None),
+    ]
+    assert found.events[4].topic_id == "AAAAAAAAAAAAAAAAAAAAFg", "of a topic that is not there"
+    assert found.events[-1].members == 0
+    assert not found.logs[0].damage
+    assert read_group_history(tmp_path, "g", AskGroupHistory(topic="t")).events == ()
+    last = read_group_history(tmp_path, "g", AskGroupHistory(most=4))
+    assert told(last.events) == told(found.events[-4:])
+
+
+def test_a_consumer_group_is_as_it_was_at_a_time(tmp_path: Path) -> None:
+    consumer_log(tmp_path, *story())
+
+    def at(number: int) -> list[tuple[object, ...]]:
+        return told(read_group_history(tmp_path, "g", AskGroupHistory(NOW + number)).events)
+
+    assert at(0) == [FIRST[1], FIRST[0], *FIRST[2:]]
+    assert at(1) == [SECOND[1], FIRST[0], *FIRST[2:], SECOND[0], SECOND[2]]
+    assert at(2) == at(3) == [SECOND[1], FIRST[0], *GIVING, SECOND[0], SECOND[2]]
+    assert [(each[0], each[1]) for each in at(5)] == [
+        (1, "group"),
+        (0, "member"),
+        (4, "assigned"),
+        (4, "assigned"),
+    ]
+    assert at(6) == [(6, "group", None, 4, None, None, None, None)]
+
+
+def test_a_record_of_a_consumer_group_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    bad = LogRecord(NOW, key_bytes(CurrentKey("g", "a")), b"\0\0nonsense")
+    good = records_of(GroupChange(records=[(GroupEpochKey("g"), GroupEpochValue(3))]), NOW)
+    partition_of(tmp_path, build_batch([bad, *good]))
+    found = read_group_history(tmp_path, "g", AskGroupHistory())
+    assert [event.generation for event in found.events] == [3]
+    assert "offset 0 cannot be read" in found.logs[0].damage[0]
+
+
+def test_long_names_and_many_partitions_are_cut(tmp_path: Path) -> None:
+    odd = AssignedTopic(T, tuple(range(1, 4001, 2)))
+    change = GroupChange(
+        records=[
+            (MemberKey("g", "m" * 9_000), member(*(f"topic-{number}" for number in range(999)))),
+            (CurrentKey("g", "m" * 9_000), CurrentValue(2, 1, 0, (odd,))),
+        ]
+    )
+    consumer_log(tmp_path, change)
+    for event in read_group_history(tmp_path, "g", AskGroupHistory()).events:
+        assert {
+            len(event.member or ""),
+            len(event.metadata or ""),
+            len(event.partitions or ""),
+        } <= {
+            0,
+            300,
+        }
 
 
 def test_a_commit_that_cannot_be_read_is_named(tmp_path: Path) -> None:

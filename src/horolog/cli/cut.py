@@ -18,6 +18,7 @@ from horolog.cli.working import working
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.jobs.cutting import opened_cut_source
+from horolog.offsets import ranges_text
 from horolog.results import Shown, Table
 from horolog.sources.cut_files import Cut, CutEntry
 from horolog.sources.cuts import cut_all
@@ -118,14 +119,4 @@ def _inexact(cut: Cut) -> Iterable[tuple[str, str, str]]:
 
     inexact = sorted((entry for entry in cut.partitions if not entry.exact), key=kind)
     for (topic, why), entries in groupby(inexact, kind):
-        yield topic, _ranges([entry.partition for entry in entries]), why
-
-
-def _ranges(numbers: list[int]) -> str:
-    """Format numbers in order as `0-3, 5`."""
-    first, parts = numbers[0], list[str]()
-    for number, following in zip(numbers, [*numbers[1:], None], strict=True):
-        if following != number + 1:
-            parts.append(str(first) if first == number else f"{first}-{number}")
-            first = following or 0
-    return ", ".join(parts)
+        yield topic, ranges_text(entry.partition for entry in entries), why

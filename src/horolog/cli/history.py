@@ -16,7 +16,6 @@ from horolog.history import (
     MOST_ENTRIES,
     AskGroupHistory,
     AskTopicHistory,
-    GroupAspect,
     GroupEvent,
     KeptLog,
     TopicAspect,
@@ -106,7 +105,7 @@ def group_history(
         str | None, typer.Option("--topic", help="Show committed offsets of this topic only.")
     ] = None,
 ) -> Answer:
-    """Show what a group has committed, and when.
+    """Show what a group has committed, its rebalances, and its members' partitions, with times.
 
     Every commit is shown since the log was last compacted or replaced by a smaller one; a line says
     since when. Before that time the shown offsets are right, but others may be missing. A long log
@@ -174,16 +173,19 @@ def _topic_table(changes: Sequence[TopicChange], zone: tzinfo, *, is_state: bool
 
 def _group_table(events: Sequence[GroupEvent], zone: tzinfo) -> Table:
     def offset(event: GroupEvent) -> object:
-        if event.aspect is GroupAspect.GROUP:
+        if event.members is not None:
             return f"generation {event.generation}, {event.members} members"
-        return event.committed
+        parts = [] if event.generation is None else [f"epoch {event.generation}"]
+        parts += [event.state] if event.state else []
+        return ", ".join(parts) or event.committed
 
     return Table(
         events,
         ("time", lambda event: format_time(event.time, zone)),
         ("what", lambda event: event.aspect.value),
+        *(["member"] if any(event.member for event in events) else []),
         "topic",
-        "partition",
+        ("partition", lambda event: event.partitions or event.partition),
         ("offset", offset),
         ("metadata", lambda event: event.metadata or None),
         "topic id",

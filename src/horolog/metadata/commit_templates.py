@@ -45,7 +45,8 @@ class CommitTemplates:
             known = self._events.get((layout, _fixed(batch, layout)))
             if known is not None:
                 (committed,) = _I64.unpack_from(batch, layout[0])
-                return GroupEvent(header.base_timestamp, *known[1:5], committed, *known[6:])
+                fields = (header.base_timestamp, *known[1:5], committed, *known[6:])
+                return GroupEvent._make(fields)
         return None
 
     def learn(

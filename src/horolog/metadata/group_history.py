@@ -1,4 +1,4 @@
-"""Reads the history of a group: its commits with their times, and the offsets in force at a time.
+"""Reads the history of a group: commits and members with times, or what was in force at a time.
 
 Logs are in the log directory and in a state directory beside it. Each answer reads both from their
 first records on. The last entries of a group with many are read from a later segment, if no
@@ -12,24 +12,35 @@ such place is there; earlier entries are right, but others may be missing.
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from pathlib import Path
 from struct import error as StructError  # noqa: N812 - its own name says nothing
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from horolog.errors import CorruptBatch, CorruptFile, ErrorCode, RequestRefused, StorageFailed
 from horolog.groups.replay import GroupReplay
 from horolog.history import AskGroupHistory, GroupAspect, GroupEvent, GroupHistory
 from horolog.metadata.commit_templates import CommitTemplates
-from horolog.metadata.image import BROKER, TOPIC
+from horolog.metadata.image import BROKER, TOPIC, TopicImage
 from horolog.metadata.log import MetadataLog
 from horolog.metadata.past import PastLog, answered, past_directories, shortened
+from horolog.offsets import ranges_text
 from horolog.record.batch import BatchHeader, parse_header
 from horolog.record.builder import LogRecord
 from horolog.record.kernels.loading import CLEANING_KERNELS
 from horolog.record.scan import scan_batch
 from horolog.record.timestamps import NO_TIMESTAMP, TimeRange
+from horolog.schemas.group_records import (
+    CurrentKey,
+    CurrentValue,
+    GroupEpochKey,
+    GroupEpochValue,
+    MemberKey,
+    MemberMetadataValue,
+    read_value,
+)
 from horolog.schemas.offsets import (
     GroupKey,
     OffsetKey,
@@ -54,6 +65,9 @@ if TYPE_CHECKING:
 _TYPE_BYTES: Final = 2  # of a key, before its fields; the length of a name has two, too
 _PARTITION_BYTES: Final = 4
 _SEARCHED_BYTES: Final = 4 << 20
+_AWAY: Final = "left, its partitions wait for it"
+_AWAY_EPOCH: Final = -2  # of a static member
+_STATES: Final = {0: "stable", 1: "unrevoked partitions", 2: "unreleased partitions"}
 
 
 def read_group_history(
@@ -106,9 +120,10 @@ def _logs(
     files: Files, directories: Iterable[tuple[str, str]], group: str, topic: str | None
 ) -> "Iterator[_GroupLog]":
     for name, directory in directories:
-        for partition in _partitions(files, directory, group):
+        image = MetadataLog.open(files, directory, node_id=0).image
+        for partition in _partitions(files, directory, group, image.topics):
             path = f"{directory}/{partition}"
-            yield _GroupLog(files, path, f"{name}{partition}", group, topic)
+            yield _GroupLog(files, path, f"{name}{partition}", group, topic, image.by_id)
 
 
 def _enough_since(
@@ -125,7 +140,9 @@ def _enough_since(
         files.close()
 
 
-def _partitions(files: Files, log_dir: str, group: str) -> list[str]:
+def _partitions(
+    files: Files, log_dir: str, group: str, topics: Mapping[str, TopicImage]
+) -> list[str]:
     """List the directories that can have the group: one, if the number of partitions is known."""
     found = (names.partition_of(name) for name in files.names_in(log_dir))
     present = sorted(
@@ -135,7 +152,7 @@ def _partitions(files: Files, log_dir: str, group: str) -> list[str]:
     )
     if not present:
         return []
-    topic = MetadataLog.open(files, log_dir, node_id=0).image.topics.get(names.CONSUMER_OFFSETS)
+    topic = topics.get(names.CONSUMER_OFFSETS)
     if topic is not None and topic.partitions:
         only = partition_for(group, len(topic.partitions))
         present = [only] if only in present else []
@@ -148,9 +165,18 @@ class _GroupLog(PastLog[GroupEvent]):
     Methods raise StorageFailed where the disk refuses.
     """
 
-    def __init__(self, files: Files, path: str, name: str, group: str, topic: str | None) -> None:
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        name: str,
+        group: str,
+        topic: str | None,
+        topics: Mapping[UUID, TopicImage],
+    ) -> None:
         super().__init__(name)
         self._files = files
+        self._topics = topics
         self._path = path
         self._key = key_bytes(GroupKey(group))[_TYPE_BYTES:]
         self._topic = topic
@@ -343,10 +369,32 @@ class _GroupLog(PastLog[GroupEvent]):
             key = read_key(record.key)
             if isinstance(key, OffsetKey) and self._topic in (None, key.topic):
                 yield _committed(time_ms, self.name, key, record.value)
-            elif isinstance(key, GroupKey) and self._topic is None:
-                yield _group(time_ms, self.name, record.value)
+            elif isinstance(key, GroupKey | GroupEpochKey) and self._topic is None:
+                yield _group(time_ms, self.name, key, record.value)
+            elif isinstance(key, MemberKey) and self._topic is None:
+                yield _member(time_ms, self.name, key, record.value)
+            elif isinstance(key, CurrentKey) and self._topic is None and record.value is not None:
+                yield from self._assigned(time_ms, key, record.value)
         except CorruptBatch as error:
             self.note(f"the record at offset {record.offset} cannot be read: {error}")
+
+    def _assigned(self, time_ms: int, key: CurrentKey, data: bytes) -> Iterator[GroupEvent]:
+        """Yield what a member has: its epoch and state, then the partitions of each topic."""
+        value = read_value(key, data)
+        assert isinstance(value, CurrentValue), "it is the key's"
+        event = GroupEvent(
+            time_ms, self.name, GroupAspect.ASSIGNED, generation=value.epoch, member=_name(key)
+        )
+        state = _STATES.get(value.state, str(value.state))
+        yield event._replace(state=_AWAY if value.epoch == _AWAY_EPOCH else state)
+        for number, topic in enumerate(value.assigned + value.pending):
+            known = self._topics.get(topic.topic_id)
+            yield event._replace(
+                topic=None if known is None else known.name,
+                topic_id=kafka_uuid(topic.topic_id),
+                partitions=shortened(ranges_text(topic.partitions)),
+                state=None if number < len(value.assigned) else "pending revocation",
+            )
 
 
 def _earliest_ms(segment: SegmentReader, position: int, header: BatchHeader) -> int:
@@ -378,20 +426,64 @@ def _committed(time_ms: int, log: str, key: OffsetKey, data: bytes | None) -> Gr
     )
 
 
-def _group(time_ms: int, log: str, data: bytes | None) -> GroupEvent:
+def _group(time_ms: int, log: str, key: GroupKey | GroupEpochKey, data: bytes | None) -> GroupEvent:
     if data is None:
         return GroupEvent(time_ms, log, GroupAspect.GROUP_REMOVED)
+    event = GroupEvent(time_ms, log, GroupAspect.GROUP)
+    if isinstance(key, GroupEpochKey):
+        epoch = read_value(key, data)
+        assert isinstance(epoch, GroupEpochValue), "it is the key's"
+        return event._replace(generation=epoch.epoch)
     value = read_group(data)
-    members = len(value.members)
-    return GroupEvent(time_ms, log, GroupAspect.GROUP, generation=value.generation, members=members)
+    return event._replace(generation=value.generation, members=len(value.members))
+
+
+def _member(time_ms: int, log: str, key: MemberKey, data: bytes | None) -> GroupEvent:
+    event = GroupEvent(time_ms, log, GroupAspect.MEMBER_REMOVED, member=_name(key))
+    if data is None:
+        return event
+    value = read_value(key, data)
+    assert isinstance(value, MemberMetadataValue), "it is the key's"
+    subscription = [", ".join(sorted(value.topics))] if value.topics else []
+    if value.regex:
+        subscription.append(f"pattern {value.regex}")
+    if value.instance_id is not None:
+        subscription.append(f"instance {value.instance_id}")
+    if value.classic is not None:
+        subscription.append("classic protocol")
+    return event._replace(aspect=GroupAspect.MEMBER, metadata=shortened("; ".join(subscription)))
+
+
+def _name(key: MemberKey | CurrentKey) -> str:
+    return shortened(key.member) or ""
 
 
 def _in_force(entries: Iterable[GroupEvent]) -> list[GroupEvent]:
-    """Return the group and its committed offsets as these entries leave them."""
-    found: dict[tuple[str, int], GroupEvent] = {}
+    """Return the group, its members and its committed offsets as these entries leave them."""
+    group: list[GroupEvent] = []
+    members: dict[str, GroupEvent] = {}
+    assigned: dict[str, list[GroupEvent]] = {}
+    committed: dict[tuple[str, int], GroupEvent] = {}
     for entry in entries:
-        key = entry.topic or "", -1 if entry.partition is None else entry.partition
-        found.pop(key, None)
-        if entry.aspect in (GroupAspect.COMMITTED, GroupAspect.GROUP):
-            found[key] = entry
-    return [found[key] for key in sorted(found)]
+        member = entry.member or ""
+        match entry.aspect:
+            case GroupAspect.GROUP | GroupAspect.GROUP_REMOVED:
+                group = [entry] if entry.aspect is GroupAspect.GROUP else []
+            case GroupAspect.MEMBER:
+                members[member] = entry
+            case GroupAspect.MEMBER_REMOVED:
+                members.pop(member, None)
+                assigned.pop(member, None)
+            case GroupAspect.ASSIGNED if entry.topic_id is None:
+                assigned[member] = [entry]
+            case GroupAspect.ASSIGNED:
+                assigned.setdefault(member, []).append(entry)
+            case _:
+                key = entry.topic or "", entry.partition or 0
+                committed.pop(key, None)
+                if entry.aspect is GroupAspect.COMMITTED:
+                    committed[key] = entry
+    for member in sorted(members.keys() | assigned.keys()):
+        group += [members[member]] if member in members else []
+        group += assigned.get(member, ())
+    return group + [committed[key] for key in sorted(committed)]
