@@ -1,5 +1,7 @@
 """`horolog groups list` and `groups describe`."""
 
+from typing import Any
+
 import confluent_kafka
 import pytest
 from command_runner import Ran, run_command
@@ -109,6 +111,30 @@ def test_an_assignment_is_read_with_care(
     with ScriptedBroker(answers) as script, Client(script.bootstrap) as client:
         (member,) = client.groups.describe(["g"])["g"].members
     assert member.assigned == assigned
+
+
+@pytest.mark.parametrize("state", ["Stable", "Empty"])
+def test_a_group_of_another_type_has_the_state_of_the_list(state: str) -> None:
+    dead = {"group_state": "Dead", "protocol_type": "", "protocol_data": "", "members": []}
+
+    def described(request: Any) -> dict[str, object]:
+        return {"groups": [{"group_id": it, **dead, "error_code": 0} for it in request.groups]}
+
+    def coordinator(request: Any) -> dict[str, object]:
+        where = {"node_id": 1, "host": script.host, "port": script.port, "error_code": 0}
+        keys = request.coordinator_keys
+        return {"coordinators": [{"key": key, **where, "error_message": None} for key in keys]}
+
+    listed = {"group_id": "g", "protocol_type": "consumer", "group_state": state}
+    answers = {
+        ApiKey.FIND_COORDINATOR: coordinator,
+        ApiKey.DESCRIBE_GROUPS: described,
+        ApiKey.LIST_GROUPS: {"error_code": 0, "groups": [{**listed, "group_type": "consumer"}]},
+    }
+    with ScriptedBroker(answers) as script, Client(script.bootstrap) as client:
+        found = client.groups.describe(["g", "none"])
+    assert (found["g"].state, found["g"].type, found["g"].exists) == (state, "consumer", True)
+    assert (found["none"].state, found["none"].exists) == ("Dead", False)
 
 
 @pytest.mark.parametrize("args", ["groups describe", "lag", "topics describe", "offsets"])

@@ -23,8 +23,6 @@ app = typer.Typer(
     help="List, describe and reset groups, and show what they committed, and when.",
 )
 
-_DEAD = "Dead"
-
 
 @app.command("list")
 @with_options
@@ -55,37 +53,33 @@ def describe(
     """
     with brokers.connect() as client:
         described = client.groups.describe([group])[group]
-        state, members = described.state, list(described.members)
-        listing = None
-        if state == _DEAD:  # or of another type
-            listing = next((entry for entry in client.groups.list() if entry.group == group), None)
-            if listing is None:
-                raise RequestRefused(
-                    ErrorCode.group_id_not_found,
-                    f"there is no group {group}; horolog groups list shows the existing ones",
-                )
-            state = listing.state or state
+        if not described.exists:
+            raise RequestRefused(
+                ErrorCode.group_id_not_found,
+                f"there is no group {group}; horolog groups list shows the existing ones",
+            )
+        is_classic, members = described.type == "classic", described.members
         coordinator = client.groups.coordinator(group)
         lags = group_lags(client, [group], SystemClock().now_ms())
         offline = offline_positions(client, [group])
         result = {
             "group": group,
-            "state": state,
-            "type": "classic" if listing is None else listing.type,
+            "state": described.state,
+            "type": described.type,
             "protocol": described.protocol_type,
             "assignor": described.assignor,
             "coordinator": coordinator.node_id,
-            "members": None if listing is not None else [*map(_plain, members)],
+            "members": [*map(_plain, members)] if is_classic else None,
             "offsets": [*lags, *map(unknown_lag, offline)],
         }
 
         def lines() -> Iterator[Shown]:
             protocol = [text for text in (described.protocol_type, described.assignor) if text]
             where = f"coordinator {coordinator.node_id} at {coordinator.address}"
-            yield f"{group}: {', '.join((state, *protocol, where))}"
+            yield f"{group}: {', '.join((described.state, *protocol, where))}"
             yield ""
-            if listing is not None:
-                yield f"members of groups of type {listing.type} are not shown"
+            if not is_classic:
+                yield f"members of groups of type {described.type} are not shown"
                 yield ""
             elif members:
                 yield Table(members, *_MEMBER)

@@ -26,7 +26,6 @@ from horolog.times import format_time
 app = typer.Typer(no_args_is_help=True)
 
 _EVERY_S: Final = 2.0
-_DEAD: Final = "Dead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +121,7 @@ def lag(
 def missing_groups(client: Client, names: Sequence[str]) -> list[str]:
     """Return the groups that do not exist."""
     described = client.groups.describe(names) if names else {}
-    dead = [name for name in names if name not in described or described[name].state == _DEAD]
-    # A broker describes groups of another type (KIP-848) as dead, too.
-    listed = set(client.groups.names()) if dead else set[str]()
-    return [name for name in dead if name not in listed]
+    return [name for name in names if name not in described or not described[name].exists]
 
 
 def lag_lines(

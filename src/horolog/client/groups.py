@@ -16,6 +16,7 @@ from horolog.wire.api import ApiKey
 _LAST_WITH_NAMES: Final = 9  # of OffsetCommit and OffsetFetch
 _FIRST_WITH_IDS: Final = 10  # of topics
 _LAST_WITHOUT_ERRORS: Final = 5  # of DescribeGroups: a group that is not there is dead
+_DEAD: Final = "Dead"
 FIRST_WITH_STABLE: Final = 7  # of OffsetFetch: waits for transactions
 
 
@@ -60,6 +61,13 @@ class GroupDescription(NamedTuple):
     assignor: str
     """Protocol that the members agreed on."""
     members: tuple[GroupMember, ...]
+    """Empty for a group that is not of type "classic"."""
+    type: str | None = "classic"
+
+    @property
+    def exists(self) -> bool:
+        """True unless the coordinator does not know the group."""
+        return self.state != _DEAD
 
 
 class Groups(RetriedCalls):
@@ -103,8 +111,8 @@ class Groups(RetriedCalls):
     def describe(self, group_ids: Sequence[str]) -> dict[str, GroupDescription]:
         """Return groups with their members, and their states by Kafka's names.
 
-        A group that does not exist is "Dead". So is one of another type than "classic" (KIP-848),
-        which has to be listed instead. "Empty" ones have no members.
+        A group that does not exist is "Dead". "Empty" ones have no members. The state of a group
+        of another type than "classic" (KIP-848) is that in the list of groups.
         """
 
         def attempt(deadline: Deadline) -> dict[str, GroupDescription]:
@@ -126,7 +134,15 @@ class Groups(RetriedCalls):
                     )
             return described
 
-        return self._persist(attempt)
+        found = self._persist(attempt)
+        if not all(group.exists for group in found.values()):  # so are those of other types
+            for listed in self.list():
+                group = found.get(listed.group)
+                if group is not None and not group.exists and listed.state is not None:
+                    found[listed.group] = group._replace(
+                        state=listed.state, protocol_type=listed.protocol_type, type=listed.type
+                    )
+        return found
 
     def commit(
         self,

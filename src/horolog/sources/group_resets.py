@@ -101,18 +101,14 @@ def members_of(client: Client, group: str) -> str | None:
         RequestRefused, NoAnswer: the coordinator refuses, or does not answer.
     """
     described = client.groups.describe([group])[group]
-    state = described.state
-    if state == "Dead":  # or of another type (KIP-848)
-        listed = next((entry for entry in client.groups.list() if entry.group == group), None)
-        state = "Empty" if listed is None else listed.state or "Empty"
-    if state == "Empty":
+    if described.state == "Empty" or not described.exists:
         return None
     names = sorted({member.client_id for member in described.members})
     clients = f" with members {', '.join(names[:_NAMED])}" if names else ""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return (
-        f"group {group} is {state}{clients}{more}: stop them first, because offsets are set of "
-        "groups without members only (NON_EMPTY_GROUP)"
+        f"group {group} is {described.state}{clients}{more}: stop them first, because offsets are "
+        "set of groups without members only (NON_EMPTY_GROUP)"
     )
 
 
