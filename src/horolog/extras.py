@@ -21,7 +21,7 @@ _PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "polars": ("polars", "pyarrow"),
     "sql": ("duckdb", "pyarrow"),
     "spark": ("pyspark", "py4j", "pandas", "pyarrow", "regex"),
-    "security": ("cryptography",),
+    "security": ("cryptography", "jwt"),
     "demo": ("confluent_kafka", "matplotlib"),
 }
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {

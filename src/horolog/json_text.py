@@ -33,17 +33,34 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 T = TypeVar("T")
 
 
-def from_json(text: str | bytes) -> Any:
+def from_json(text: str | bytes, *, distinct: bool = False) -> Any:
     """Parse a document whose numbers are finite.
+
+    Args:
+        distinct: refuse an object that has a member twice, which parsers read differently.
 
     Raises:
         ValueError: it is no JSON (`Infinity` and `NaN` are none), is nested too deeply, or has a
             number beyond a double, or of more than 100 digits.
     """
+    pairs = _distinct if distinct else None
     try:
-        return json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_refuse)
+        return json.loads(
+            text,
+            parse_int=_int,
+            parse_float=_float,
+            parse_constant=_refuse,
+            object_pairs_hook=pairs,
+        )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("it has a member twice")
+    return members
 
 
 def _int(text: str) -> int:

@@ -1,11 +1,14 @@
 """Security that clients and brokers share. Only the files of key stores are read.
 
+claims     what a token must claim
 contexts   what TLS is spoken with, from the settings
 jaas       login modules and their options (`sasl.jaas.config`)
 logins     the broker's side of a login (SASL)
 names      names of certificates, and principals made of them
 scram      keys that check passwords, and the broker's side of a login by SCRAM
 stores     certificates and a private key, from PEM, PKCS#12 and JKS (`jks`)
+tokens     keys that check tokens, and the broker's side of a login by OAUTHBEARER
+urls       addresses of identity providers and hosts
 """
 
 from typing import TYPE_CHECKING
@@ -13,17 +16,21 @@ from typing import TYPE_CHECKING
 from horolog.extras import lazy_names
 
 if TYPE_CHECKING:
+    from horolog.security.claims import *
     from horolog.security.contexts import *
     from horolog.security.jaas import *
     from horolog.security.logins import *
     from horolog.security.names import *
     from horolog.security.scram import *
     from horolog.security.stores import *
+    from horolog.security.tokens import *
+    from horolog.security.urls import *
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "contexts": "ServerTls load_identity load_trusted server_tls versions",
+        "claims": "BadToken TokenOwner TokenRules UnknownKey",
+        "contexts": "ServerTls client_tls server_tls",
         "jaas": "LoginModule parse_jaas",
         "logins": "LoginFailed PlainLogin ServerLogin",
         "names": "MappingRule alternative_names map_name parse_rules subject_name",
@@ -31,5 +38,7 @@ __getattr__, __dir__ = lazy_names(
             "LONGEST_MESSAGE Credential ScramLogin ScramMechanism credential_of salt_of salted"
         ),
         "stores": "Hidden StoredIdentity check_stores identity_of trusted_of",
+        "tokens": "LONGEST_FIRST_MESSAGE SigningKeys TokenLogin",
+        "urls": "checked_url is_loopback without_secrets",
     },
 )

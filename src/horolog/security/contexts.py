@@ -21,7 +21,7 @@ from horolog.security.stores import (
     trusted_of,
 )
 
-__all__ = ["ServerTls", "load_identity", "load_trusted", "server_tls", "versions"]
+__all__ = ["ServerTls", "client_tls", "endpoint_tls", "server_tls"]
 
 _VERSIONS: Final = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH: Final = {
@@ -54,7 +54,7 @@ def server_tls(settings: Mapping[str, str]) -> ServerTls:
     """
     check_stores(settings)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version, context.maximum_version = versions(settings)
+    context.minimum_version, context.maximum_version = _versions(settings)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     _choose_suites(context, settings.get("ssl.cipher.suites", ""))
     identity = identity_of(settings)
@@ -63,11 +63,11 @@ def server_tls(settings: Mapping[str, str]) -> ServerTls:
             "it has no key and certificate: give ssl.keystore.location, or ssl.keystore.key and "
             "ssl.keystore.certificate.chain with ssl.keystore.type=PEM"
         )
-    load_identity(context, identity)
+    _load_identity(context, identity)
     context.verify_mode = _CLIENT_AUTH[settings.get("ssl.client.auth", "none").lower()]
     # Read where no client is asked, too: a store that is named has to be usable.
     if context.verify_mode is not ssl.CERT_NONE or _names_trusted(settings):
-        load_trusted(context, settings)
+        _load_trusted(context, settings)
     own = _CERTIFICATE.search(identity.pem)
     if own is None:
         raise Misconfigured("the key store has no certificate that begins with BEGIN CERTIFICATE")
@@ -121,7 +121,38 @@ def _openssl_name(name: str) -> str:
     )
 
 
-def versions(security: TlsSettings) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
+def client_tls(settings: Mapping[str, str]) -> ssl.SSLContext:
+    """Return what a client speaks TLS with; reads files.
+
+    Raises:
+        Misconfigured: a store or a setting cannot be used; names the setting and no secret.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version, context.maximum_version = _versions(settings)
+    algorithm = settings.get("ssl.endpoint.identification.algorithm", "https")
+    context.check_hostname = bool(algorithm)
+    context.verify_mode = ssl.CERT_REQUIRED
+    _load_trusted(context, settings)
+    identity = identity_of(settings)
+    if identity is not None:
+        _load_identity(context, identity)
+    return context
+
+
+def endpoint_tls(options: Mapping[str, str]) -> ssl.SSLContext | None:
+    """Return what an identity provider is asked with, by the options `ssl.*` of a login module.
+
+    None without such options: the system's authorities are trusted.
+
+    Raises:
+        Misconfigured: a store or an option cannot be used.
+    """
+    settings = {name: value for name, value in options.items() if name.startswith("ssl.")}
+    check_stores(settings)
+    return client_tls(settings) if settings else None
+
+
+def _versions(security: TlsSettings) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
     """Return the lowest and the highest version of TLS.
 
     Raises:
@@ -149,7 +180,7 @@ def versions(security: TlsSettings) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
     return min(chosen), max(chosen)
 
 
-def load_trusted(context: ssl.SSLContext, security: TlsSettings) -> None:
+def _load_trusted(context: ssl.SSLContext, security: TlsSettings) -> None:
     """Trust the certificates of the trust store, or those of the system without one.
 
     Raises:
@@ -168,7 +199,7 @@ def load_trusted(context: ssl.SSLContext, security: TlsSettings) -> None:
         raise Misconfigured(f"ssl.truststore.{name} holds no certificate in PEM") from None
 
 
-def load_identity(context: ssl.SSLContext, identity: StoredIdentity) -> None:
+def _load_identity(context: ssl.SSLContext, identity: StoredIdentity) -> None:
     """Use a key and its certificates.
 
     Raises:

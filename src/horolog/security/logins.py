@@ -2,7 +2,7 @@
 
 import hmac
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from horolog.errors import HorologError
 
@@ -10,7 +10,18 @@ __all__ = ["LoginFailed", "PlainLogin", "ServerLogin"]
 
 
 class LoginFailed(HorologError):
-    """Raised if a client has not proved who it is; the message is sent to it."""
+    """Raised if a client has not proved who it is; the message is sent to it.
+
+    Attributes:
+        why: Reason for the log, where the client is not told all of it.
+        answer: Message of the mechanism that tells the client before the login fails; empty
+            without one.
+    """
+
+    def __init__(self, message: str, *, why: str = "", answer: bytes = b"") -> None:
+        super().__init__(message)
+        self.why = why or message
+        self.answer = answer
 
 
 class ServerLogin(Protocol):
@@ -19,6 +30,11 @@ class ServerLogin(Protocol):
     @property
     def name(self) -> str | None:
         """Name of the user; None until the client has proved it."""
+        ...
+
+    @property
+    def ends_ms(self) -> int | None:
+        """End of what proved the name, in milliseconds since the epoch; None if it has none."""
         ...
 
     def answer(self, message: bytes) -> bytes:
@@ -32,6 +48,8 @@ class ServerLogin(Protocol):
 
 class PlainLogin:
     """PLAIN (RFC 4616) in Kafka's form: `[authorization id] NUL name NUL password`."""
+
+    ends_ms: Final = None
 
     def __init__(self, users: Mapping[str, str]) -> None:
         """Begin a login of one of `users`, who are passwords by name."""

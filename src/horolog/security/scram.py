@@ -110,6 +110,8 @@ def credential_of(
 class ScramLogin:
     """One login by SCRAM."""
 
+    ends_ms: Final = None
+
     def __init__(
         self,
         mechanism: ScramMechanism,

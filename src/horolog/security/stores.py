@@ -105,7 +105,7 @@ def check_stores(settings: Mapping[str, str]) -> None:
 def _stored(security: TlsSettings, kind: str) -> str | None:
     """Return the PEM text of a store: a key store's first key and chain, or all certificates."""
     location = security.get(f"ssl.{kind}.location")
-    if location is None:
+    if not location:
         return None
     what = f"ssl.{kind}.location={location}"
     try:

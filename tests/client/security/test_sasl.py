@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -12,8 +13,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+from certificates import Certificates
 from patience import PATIENCE_S, eventually
 from scripted_broker import HangUp, Raw, ScriptedBroker
+from tokens import running_issuer
 
 from horolog.client import AuthenticationFailed, Client, NoAnswer, NoToken, scram
 from horolog.errors import Misconfigured
@@ -337,6 +340,29 @@ def test_an_endpoint_without_a_token_is_reported_without_the_secret(
     ):
         client.metadata()
     assert "hush" not in str(absent.value)
+
+
+def test_an_endpoint_is_trusted_by_the_options_of_the_login_module(
+    certificates: Certificates,
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.pem("broker"))
+    with running_issuer(tls=context) as issuer, sasl(lambda _: {"auth_bytes": b""}) as broker:
+        security = credentials(issuer.token_url) | {
+            "sasl.oauthbearer.client.credentials.client.id": "alice"
+        }
+        with (
+            Client(broker.bootstrap, security=security) as client,
+            pytest.raises(NoToken, match="CERTIFICATE_VERIFY_FAILED"),
+        ):
+            client.metadata()
+        options = f'ssl.truststore.type="PEM" ssl.truststore.location="{certificates.authority}"'
+        security["sasl.jaas.config"] = (
+            f"{MODULE}.oauthbearer.OAuthBearerLoginModule required {options};"
+        )
+        with Client(broker.bootstrap, security=security) as client:
+            client.metadata()
+        assert issuer.asked == ["/token"]
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

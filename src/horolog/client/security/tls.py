@@ -4,8 +4,7 @@ import socket
 import ssl
 
 from horolog.client.security.settings import Security
-from horolog.security.contexts import load_identity, load_trusted, versions
-from horolog.security.stores import identity_of
+from horolog.security.contexts import client_tls
 
 
 class Tls:
@@ -17,15 +16,7 @@ class Tls:
         Raises:
             Misconfigured: a store or a setting cannot be used; names the setting.
         """
-        self._context = context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version, context.maximum_version = versions(security)
-        algorithm = dict(security.settings).get("ssl.endpoint.identification.algorithm", "https")
-        context.check_hostname = bool(algorithm)
-        context.verify_mode = ssl.CERT_REQUIRED
-        load_trusted(context, security)
-        identity = identity_of(security)
-        if identity is not None:
-            load_identity(context, identity)
+        self._context = client_tls(dict(security.settings))
 
     def wrap(self, sock: socket.socket, host: str) -> socket.socket:
         """Return the socket after a handshake within its timeout.

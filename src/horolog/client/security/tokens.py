@@ -14,15 +14,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from horolog.client.deadline import Deadline
 from horolog.client.security.errors import NoToken
 from horolog.client.security.settings import Security
-from horolog.client.security.token_endpoint import (
-    SETTING,
-    ask_endpoint,
-    checked_url,
-    without_secrets,
-)
+from horolog.client.security.token_endpoint import SETTING, ask_endpoint
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
+from horolog.security.contexts import endpoint_tls
 from horolog.security.jaas import parse_jaas
+from horolog.security.urls import checked_url, without_secrets
 
 _MAX_FILE_BYTES: Final = 1 << 20
 _KEPT: Final = 0.8
@@ -94,7 +91,12 @@ def _source_of(security: Security, callback: Callable[[], str] | None) -> _Sourc
     if url is None:
         raise Misconfigured(f"{_SECURED_HANDLER} needs {SETTING}")
     extensions = _prefixed(options, "extension_")
-    parts = checked_url(url)
+    parts = checked_url(url, SETTING)
+    if "@" in parts.netloc:
+        raise Misconfigured(
+            f"{SETTING}={without_secrets(parts)} has a user in it, which would not be sent: give "
+            "sasl.oauthbearer.client.credentials.client.id and .secret"
+        )
     if parts.scheme == "file":
         return lambda _: _from_file(parts.path, extensions)
     client_id = security.get("sasl.oauthbearer.client.credentials.client.id")
@@ -113,8 +115,8 @@ def _source_of(security: Security, callback: Callable[[], str] | None) -> _Sourc
         data=urllib.parse.urlencode(fields).encode(),
         headers={"Authorization": f"Basic {basic}", "Accept": "application/json"},
     )
-    shown = without_secrets(parts)
-    return lambda deadline: Token(*ask_endpoint(request, shown, deadline), extensions)
+    shown, tls = without_secrets(parts), endpoint_tls(options)
+    return lambda deadline: Token(*ask_endpoint(request, shown, deadline, tls), extensions)
 
 
 def _from_file(url_path: str, extensions: Mapping[str, str]) -> Token:

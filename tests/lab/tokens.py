@@ -1,0 +1,228 @@
+"""An issuer of tokens for OAUTHBEARER: keys, tokens, and the server that gives both out."""
+
+import base64
+import hmac
+import json
+import ssl
+import threading
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+PACKAGE = "org.apache.kafka.common.security.oauthbearer"
+VALIDATOR = f"{PACKAGE}.OAuthBearerValidatorCallbackHandler"
+MODULE = f"{PACKAGE}.OAuthBearerLoginModule"
+ISSUER, AUDIENCE = "https://issuer.example", "horolog"
+NOW_S = 1_700_000_000
+"""Time of the clock that a test's broker has."""
+
+CURVES: dict[str, ec.EllipticCurve] = {
+    "ES256": ec.SECP256R1(),
+    "ES384": ec.SECP384R1(),
+    "ES512": ec.SECP521R1(),
+}
+
+
+def private_key(algorithm: str, number: int = 0) -> Any:
+    """Return a key for an algorithm; another number is another key."""
+    return _private_key(algorithm, number)
+
+
+@cache
+def _private_key(algorithm: str, number: int) -> Any:
+    if algorithm in CURVES:
+        return ec.generate_private_key(CURVES[algorithm])
+    if algorithm == "EdDSA":
+        return ed25519.Ed25519PrivateKey.generate()
+    return rsa.generate_private_key(65537, 2048)
+
+
+def public_jwk(kid: str | None, algorithm: str = "ES256", number: int = 0) -> dict[str, Any]:
+    """Return the public half of a key as a member of a JWKS."""
+    public = private_key(algorithm, number).public_key()
+    members = dict(jwt.get_algorithm_by_name(algorithm).to_jwk(public, as_dict=True))
+    members.pop("key_ops", None)
+    return members if kid is None else {**members, "kid": kid}
+
+
+def algorithm(name: str) -> Any:
+    return jwt.get_algorithm_by_name(name)
+
+
+def public_pem(algorithm: str) -> bytes:
+    public = private_key(algorithm).public_key()
+    kinds = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    return bytes(public.public_bytes(*kinds))
+
+
+def hmac_token(header: Any, payload: Any, key: bytes) -> str:
+    """Return a token whose signature is an HMAC."""
+    text = joined(header, payload).rpartition(".")[0]
+    signature = hmac.digest(key, text.encode(), "sha256")
+    return f"{text}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
+
+
+@cache
+def _short_rsa() -> Any:
+    return rsa.generate_private_key(65537, 1024)
+
+
+def short_rsa_jwk(kid: str) -> dict[str, Any]:
+    """Return a key of 1,024 bits, which is too few."""
+    return {**algorithm("RS256").to_jwk(_short_rsa().public_key(), as_dict=True), "kid": kid}
+
+
+def short_rsa_token(kid: str) -> str:
+    text = joined({"alg": "RS256", "kid": kid}, claims()).rpartition(".")[0]
+    signature = algorithm("RS256").sign(text.encode(), _short_rsa())
+    return f"{text}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
+
+
+def jwks(*keys: Mapping[str, Any]) -> bytes:
+    return json.dumps({"keys": keys}).encode()
+
+
+def claims(now_s: int = NOW_S, **changed: Any) -> dict[str, Any]:
+    """Return the claims of a good token of that time, without those that are None."""
+    usual = {
+        "sub": "alice",
+        "iss": ISSUER,
+        "aud": AUDIENCE,
+        "iat": now_s,
+        "exp": now_s + 3600,
+        "scope": ["log"],
+    }
+    return {name: value for name, value in {**usual, **changed}.items() if value is not None}
+
+
+def token(
+    given: Mapping[str, Any] | None = None,
+    kid: str | None = "one",
+    algorithm: str = "ES256",
+    number: int = 0,
+    **header: Any,
+) -> str:
+    """Return a token with claims, signed by a key."""
+    kids = {} if kid is None else {"kid": kid}
+    payload = dict(claims() if given is None else given)
+    key = private_key(algorithm, number)
+    signed: str = jwt.encode(payload, key, algorithm, headers={**kids, **header})
+    return signed
+
+
+def joined(header: Any, payload: Any, signature: bytes = b"") -> str:
+    """Return a token of parts that are right or wrong."""
+    parts = (
+        part if isinstance(part, bytes) else json.dumps(part).encode()
+        for part in (header, payload, signature)
+    )
+    return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
+
+
+def first_message(value: str, wanted: str = "", more: str = "") -> bytes:
+    """Return the first message of a client with a token."""
+    name = f"a={wanted}" if wanted else ""
+    return f"n,{name},\1auth=Bearer {value}\1{more}\1".encode()
+
+
+def listener_settings(name: str, url: str, **more: str) -> dict[str, str]:
+    """Return a broker's settings of a listener with tokens, for horolog and Apache Kafka."""
+    prefix = f"listener.name.{name.lower()}"
+    return {
+        f"{prefix}.sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{prefix}.oauthbearer.sasl.server.callback.handler.class": VALIDATOR,
+        f"{prefix}.oauthbearer.sasl.jaas.config": f"{MODULE} required;",
+        f"{prefix}.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": url,
+        f"{prefix}.oauthbearer.sasl.oauthbearer.expected.audience": AUDIENCE,
+        f"{prefix}.oauthbearer.sasl.oauthbearer.expected.issuer": ISSUER,
+        **{f"{prefix}.oauthbearer.sasl.oauthbearer.{key}": text for key, text in more.items()},
+    }
+
+
+def broker_settings(url: str, **more: str) -> dict[str, str]:
+    """Return the settings of a broker whose clients log in by tokens."""
+    return {
+        "listeners": "TOKENS://127.0.0.1:0",
+        "listener.security.protocol.map": "TOKENS:SASL_PLAINTEXT",
+        **listener_settings("TOKENS", url, **more),
+    }
+
+
+class Issuer:
+    """Answers of an identity provider, which a test may change."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.keys_url = f"{url}/keys"
+        self.token_url = f"{url}/token"
+        self.keys = jwks(public_jwk("one"))
+        self.status = 200
+        self.now_s = NOW_S
+        self.asked: list[str] = []
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def answer(self, path: str, form: Mapping[str, list[str]], authorization: str) -> bytes:
+        self.asked.append(path)
+        self.may_answer.wait(60)
+        if path == "/keys":
+            return self.keys
+        basic = base64.b64encode(b"alice:hush").decode()
+        assert authorization == f"Basic {basic}"
+        assert form["grant_type"] == ["client_credentials"]
+        return json.dumps(
+            {"access_token": token(claims(self.now_s)), "expires_in": 3600, "token_type": "Bearer"}
+        ).encode()
+
+
+@contextmanager
+def running_issuer(port: int = 0, tls: ssl.SSLContext | None = None) -> Iterator[Issuer]:
+    """Serve keys and tokens over HTTP, or HTTPS."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.reply({})
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            self.reply(urllib.parse.parse_qs(body))
+
+        def reply(self, form: Mapping[str, list[str]]) -> None:
+            try:
+                answer = issuer.answer(self.path, form, self.headers.get("Authorization", ""))
+                self.send_response(issuer.status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+            except ConnectionError:
+                pass
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        scheme = "http" if tls is None else "https"
+        issuer = Issuer(f"{scheme}://127.0.0.1:{server.server_port}")
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield issuer
+        finally:
+            issuer.may_answer.set()
+            server.shutdown()
+            thread.join()
+
+
+def file_url(path: Path) -> str:
+    return f"file://{path}"
