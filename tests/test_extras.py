@@ -166,6 +166,26 @@ def test_a_store_of_certificates_names_its_extra(tmp_path: Path) -> None:
     assert "pip install 'horolog[security]'" in line
 
 
+def test_a_listener_with_tokens_names_its_extra(tmp_path: Path) -> None:
+    handler = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+    config = tmp_path / "server.properties"
+    config.write_text(
+        f"log.dirs={tmp_path}/log\n"
+        "listeners=SASL_PLAINTEXT://127.0.0.1:0\n"
+        "sasl.enabled.mechanisms=OAUTHBEARER\n"
+        "listener.name.sasl_plaintext.oauthbearer.sasl.server.callback.handler.class="
+        f"{handler}\n"
+        "sasl.oauthbearer.jwks.endpoint.url=file:///keys\n"
+        "sasl.oauthbearer.allow.unverified.audience=true\n"
+        "sasl.oauthbearer.allow.unverified.issuer=true\n"
+    )
+    done = command_without(("jwt",), "serve", "--config", str(config))
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        "horolog: OAUTHBEARER needs jwt: pip install 'horolog[security]'"
+    )
+
+
 def test_public_names_are_listed_for_completion() -> None:
     for module in (horolog.client, horolog.jobs, horolog.sources, horolog.testing, horolog.storage):
         names = dir(module)

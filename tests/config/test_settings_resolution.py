@@ -227,7 +227,10 @@ def test_super_users_are_parted_by_semicolons_alone(text: str, users: list[str])
         ({"sasl.jaas.config": "x"}, "belongs to a mechanism of a listener"),
         ({"super.users": "bob;:ann"}, "bob is no principal"),
         ({"super.users": "root"}, "root is no principal; write User:root"),
-        ({"sasl.kerberos.service.name": "kafka"}, "of SASL, PLAIN and SCRAM are served"),
+        (
+            {"sasl.kerberos.service.name": "kafka"},
+            "of SASL, PLAIN, SCRAM and OAUTHBEARER are served",
+        ),
     ],
 )
 def test_a_broker_does_not_start_with_what_it_cannot_obey(

@@ -17,6 +17,8 @@ OURS = {scope: table() for scope, table in (("topic", topic_settings), ("broker"
 
 OTHER_RULES = {
     "authorizer.class.name",  # Kafka loads any class
+    "sasl.oauthbearer.jwt.retriever.class",
+    "sasl.oauthbearer.jwt.validator.class",
     "offsets.topic.compression.codec",  # Kafka ends at its start with a stack trace
     "segment.bytes",  # small segments are allowed, see docs/settings.md
     "log.segment.bytes",
@@ -126,7 +128,9 @@ def test_every_field_of_the_typed_settings_is_an_obeyed_setting_and_the_other_wa
     obeyed = {
         s.name.replace(".", "_")
         for s in broker_settings().values()
-        if s.status is Status.OBEYED and s.name not in fallbacks and not s.name.startswith("ssl.")
+        if s.status is Status.OBEYED
+        and s.name not in fallbacks
+        and not s.name.startswith(("ssl.", "sasl.oauthbearer."))
     }
     resolved = {
         "broker_id",

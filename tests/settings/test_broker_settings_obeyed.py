@@ -17,6 +17,7 @@ import login_checks
 import pytest
 import quota_checks
 import tls_checks
+import token_checks
 import topic_checks
 import transaction_checks
 from examples import some_of
@@ -36,6 +37,7 @@ assert log_dir_checks
 assert login_checks
 assert quota_checks
 assert tls_checks
+assert token_checks
 assert topic_checks
 assert transaction_checks
 

@@ -48,6 +48,7 @@ from horolog.broker.settings import LiveSettings
 from horolog.broker.shadow.access import FollowedAccess
 from horolog.broker.shadow.shadow import Shadow
 from horolog.broker.throttling import Throttling
+from horolog.broker.token_logins import TokenLogins
 from horolog.broker.traffic import Conversions
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
@@ -84,6 +85,7 @@ class BrokerParts:
         open_files: OpenFiles,
         readers: Executor,
         workers: Executor,
+        token_logins: TokenLogins,
     ) -> None:
         """Build the parts on the event loop that will serve; take ownership of `opened`."""
         live = self._live = LiveSettings(opened.settings)
@@ -132,6 +134,7 @@ class BrokerParts:
         self.credentials = dict(opened.stored.credentials)
         """Keys that check passwords, by user and number of the mechanism."""
         self.login_secret = opened.login_secret
+        self.token_logins = token_logins
         self.login_counts = LoginCounts()
         quotas = Quotas(
             QuotaWindow(config.quota_window_num, 1000 * config.quota_window_size_seconds),
@@ -219,18 +222,21 @@ class BrokerParts:
         readers = ThreadPoolExecutor(READERS, thread_name_prefix="horolog-read")
         workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="horolog-write")
         loop = asyncio.get_running_loop()
+        tokens = TokenLogins(clock.now_ms, readers)
         try:
+            await tokens.start(settings.broker_config().logins.values())
             opened = await loop.run_in_executor(
                 workers, open_storage, settings, clock, open_files.logs, progress
             )
             try:
-                broker = cls(opened, clock, open_files, readers, workers)
+                broker = cls(opened, clock, open_files, readers, workers, tokens)
                 await broker._load_state(opened)
                 return broker
             except BaseException:
                 await loop.run_in_executor(workers, opened.close)
                 raise
         except BaseException:
+            await tokens.close()
             workers.shutdown()
             readers.shutdown()
             raise
@@ -275,6 +281,7 @@ class BrokerParts:
         for delayed in list(self._delayed_fetches):
             delayed.end()
         self.groups.release_waiters()
+        self.token_logins.end_waits()
 
     async def close(self, *, clean: bool = True) -> None:
         """Complete queued writes and close the logs.
@@ -282,6 +289,7 @@ class BrokerParts:
         Without `clean` the next start is as after a crash.
         """
         self._warning.cancel()
+        await self.token_logins.close()
         await self.transactions.close()
         await self.groups.close()
         await self.partitions.close(clean=clean)

@@ -6,15 +6,17 @@ asks for a login. It costs one comparison a request.
     ApiVersions, once; SaslHandshake; then SaslAuthenticate until the mechanism is satisfied
 
 After SaslHandshake 0 the mechanism's messages come without Kafka's headers. Anything else ends the
-connection. So does a failed login, after `connection.failed.authentication.delay.ms`.
+connection. So does a failed login, after `connection.failed.authentication.delay.ms`. A refused
+token is answered at once, and the client acknowledges that before the login fails.
 
-Where `connections.max.reauth.ms` is set, a login ends after it: the next request closes the
+A login ends after `connections.max.reauth.ms`, and with its token: the next request closes the
 connection, unless it is a SaslHandshake that begins a new login of the same user (KIP-368).
 """
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from horolog.broker.audit import AuditLog
@@ -22,10 +24,12 @@ from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Dispatcher, packed, refuse_version
 from horolog.buffers import Buffer
 from horolog.config import Login
+from horolog.config.tokens import OAUTHBEARER
 from horolog.errors import ErrorCode, printable
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
+from horolog.security.claims import UnknownKey
 from horolog.security.logins import LoginFailed, PlainLogin, ServerLogin
 from horolog.security.scram import Credential, ScramLogin, ScramMechanism
 from horolog.wire.api import SUPPORTED, ApiKey
@@ -42,12 +46,14 @@ OF_LOGINS: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey
 """Requests of a client without a principal."""
 
 _Answer: TypeAlias = "Reply | asyncio.Future[Reply | None] | None"
+_Pack: TypeAlias = Callable[[bytes, int | LoginFailed], Reply | None]
+"""Makes a response of a mechanism's message and how long the login lasts, or why it failed."""
 
 
 class _LoginState:
     """How far the login of a connection is, and how long it lasts."""
 
-    __slots__ = ("begun", "ends", "has_versions", "is_raw", "login", "mechanism")
+    __slots__ = ("begun", "ends", "failure", "has_versions", "is_raw", "login", "mechanism")
 
     def __init__(self) -> None:
         self.has_versions = False
@@ -57,6 +63,8 @@ class _LoginState:
         self.is_raw = False
         """Whether its messages come without headers."""
         self.mechanism = ""
+        self.failure: LoginFailed | None = None
+        """Set if the login has failed, and only an acknowledgement is expected."""
         self.begun = 0.0
         """Time of the event loop at which the client has last logged in, in seconds."""
         self.ends = 0.0
@@ -88,7 +96,7 @@ class LoginDispatch:
         if state.login is not None and len(frame) > largest:
             raise Hangup("a large request was sent within the login")
         if state.login is not None and state.is_raw:
-            return self._raw(peer, state, bytes(frame))
+            return self._proceed(peer, state, bytes(frame), _framed)
         if state.login is None and peer.principal is not None:
             return self._in_session(frame, peer, state)
         header = parse_request_header(frame)
@@ -106,7 +114,7 @@ class LoginDispatch:
         now = self._loop.time()
         if bytes(frame[:2]) == _HANDSHAKE_KEY and now - state.begun >= LOGINS_EVERY_S:
             return self._handshake(parse_request_header(frame), frame, peer, state)
-        if now > state.ends:
+        if now >= state.ends:
             self._broker.login_counts.ended[peer.listener.name] += 1
             raise Hangup(f"the login of {peer.principal} has ended")
         return self._dispatcher(frame, peer)
@@ -138,6 +146,9 @@ class LoginDispatch:
         return packed(header, {"error_code": ErrorCode.none, "mechanisms": login.mechanisms})
 
     def _begin(self, login: Login, mechanism: str) -> ServerLogin:
+        if mechanism == OAUTHBEARER:
+            assert login.tokens is not None
+            return self._broker.token_logins.begin(login.tokens)
         scram = ScramMechanism.titled(mechanism)
         if scram is None:
             return PlainLogin(login.plain_users)
@@ -159,32 +170,33 @@ class LoginDispatch:
             error = ErrorCode.illegal_sasl_state
             reply = packed(header, error_response(key, version, body, error, _NOT_YET))
             return self._refuse(peer, f"{header.title} instead of SaslAuthenticate", reply)
-        assert state.login is not None
-        try:
-            answer = state.login.answer(bytes(body.auth_bytes))
-            lifetime_ms = self._finish(peer, state)
-        except LoginFailed as error:
-            code = ErrorCode.sasl_authentication_failed
-            told = {"error_code": code, "error_message": str(error), "auth_bytes": b""}
-            return self._refuse(peer, str(error), packed(header, told))
-        return packed(
-            header,
-            {
-                "error_code": ErrorCode.none,
-                "error_message": None,
-                "auth_bytes": answer,
-                "session_lifetime_ms": lifetime_ms,
-            },
-        )
+        return self._proceed(peer, state, bytes(body.auth_bytes), partial(_packed_step, header))
 
-    def _raw(self, peer: Peer, state: _LoginState, message: bytes) -> _Answer:
+    def _proceed(self, peer: Peer, state: _LoginState, message: bytes, pack: _Pack) -> _Answer:
+        """Answer a message of the mechanism."""
         assert state.login is not None
+        if state.failure is not None:  # which was logged
+            return self._task(self._end(peer, pack(b"", state.failure)))
         try:
             answer = state.login.answer(message)
-            self._finish(peer, state)
+            return pack(answer, self._finish(peer, state))
+        except UnknownKey:
+            return self._task(self._proceed_with_new_keys(peer, state, message, pack))
         except LoginFailed as error:
-            return self._refuse(peer, str(error), None)
-        return (len(answer).to_bytes(LENGTH_BYTES, "big") + answer,)
+            if not error.answer:
+                return self._refuse(peer, error.why, pack(b"", error))
+            self._count_failure(peer, error.why)
+            state.failure = error
+            return pack(error.answer, 0)
+
+    async def _proceed_with_new_keys(
+        self, peer: Peer, state: _LoginState, message: bytes, pack: _Pack
+    ) -> Reply | None:
+        tokens = self._login(peer).tokens
+        if tokens is not None:
+            await self._broker.token_logins.renew(tokens)
+        answer = self._proceed(peer, state, message, pack)
+        return await answer if isinstance(answer, asyncio.Future) else answer
 
     def _finish(self, peer: Peer, state: _LoginState) -> int:
         """Give the client its principal if the mechanism is satisfied, and return for how long.
@@ -205,19 +217,26 @@ class LoginDispatch:
                 "Cannot change principals during re-authentication from "
                 f"{peer.principal.replace(':', '.', 1)}: {principal.replace(':', '.', 1)}"
             )
-        lifetime_ms = self._login(peer).lifetimes_ms[state.mechanism]
+        lifetime_ms, ends_ms = self._login(peer).lifetimes_ms[state.mechanism], state.login.ends_ms
+        has_end = lifetime_ms > 0 or ends_ms is not None
+        if ends_ms is not None:
+            rest_ms = max(0, ends_ms - self._broker.clock.now_ms())
+            lifetime_ms = min(lifetime_ms or rest_ms, rest_ms)
         self._broker.login_counts.done[peer.listener.name, state.mechanism] += 1
         state.login, state.begun = None, self._loop.time()
         state.ends = state.begun + lifetime_ms / 1000
-        peer.login = state if lifetime_ms else None
+        peer.login = state if has_end else None
         return lifetime_ms
 
     def _refuse(self, peer: Peer, why: str, reply: Reply | None) -> _Answer:
+        self._count_failure(peer, why)
+        return self._task(self._end(peer, reply))
+
+    def _count_failure(self, peer: Peer, why: str) -> None:
         mechanism = peer.login.mechanism if isinstance(peer.login, _LoginState) else ""
         self._broker.login_counts.failed[peer.listener.name, mechanism] += 1
         line = f"Failed authentication with /{peer.host} ({why})"
         self._audit.write(logging.INFO, printable(line))
-        return self._task(self._end(peer, reply))
 
     async def _end(self, peer: Peer, reply: Reply | None) -> Reply | None:
         """Answer after a while, and close the connection after that."""
@@ -230,6 +249,30 @@ class LoginDispatch:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _packed_step(header: RequestHeader, answer: bytes, outcome: int | LoginFailed) -> Reply | None:
+    """Make the response of SaslAuthenticate."""
+    if isinstance(outcome, LoginFailed):
+        code = ErrorCode.sasl_authentication_failed
+        told = {"error_code": code, "error_message": str(outcome), "auth_bytes": answer}
+        return packed(header, told)
+    return packed(
+        header,
+        {
+            "error_code": ErrorCode.none,
+            "error_message": None,
+            "auth_bytes": answer,
+            "session_lifetime_ms": outcome,
+        },
+    )
+
+
+def _framed(answer: bytes, outcome: int | LoginFailed) -> Reply | None:
+    """Make a message without header; a failed login closes without one."""
+    if isinstance(outcome, LoginFailed):
+        return None
+    return (len(answer).to_bytes(LENGTH_BYTES, "big") + answer,)
 
 
 def has_raw_login(peer: Peer) -> bool:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from horolog.config.settings import Settings, SettingSource
     from horolog.config.tables import broker_settings, secrets_among, topic_settings
     from horolog.config.tls import ListenerTls
+    from horolog.config.tokens import TokenKeys, TokenSettings
     from horolog.config.topic import LONG_MAX, TopicConfig
     from horolog.config.values import SettingKind
 
@@ -58,6 +59,8 @@ __all__ = [
     "Settings",
     "Status",
     "Synonym",
+    "TokenKeys",
+    "TokenSettings",
     "TopicConfig",
     "UpdateMode",
     "alter_broker",
@@ -91,6 +94,7 @@ __getattr__, __dir__ = lazy_names(
         "settings": "Settings SettingSource",
         "tables": "broker_settings secrets_among topic_settings",
         "tls": "ListenerTls",
+        "tokens": "TokenKeys TokenSettings",
         "topic": "LONG_MAX TopicConfig",
         "values": "SettingKind",
     },

@@ -4,11 +4,11 @@ horolog.open.listeners=PLAINTEXT,metrics    these may be open to everyone who re
 """
 
 from collections.abc import Iterator
-from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from horolog.config.broker import BrokerConfig
 from horolog.errors import Misconfigured
+from horolog.security.urls import is_loopback
 
 _SETTING: Final = "horolog.open.listeners"
 _EVERYTHING: Final = "*"
@@ -45,7 +45,7 @@ def _exposed(config: BrokerConfig) -> Iterator[tuple[str, str]]:
             or config.authorizer_class_name
             or (tls is not None and tls.requires_certificate)
         )
-        if not asks and not _is_loopback(endpoint.host):
+        if not asks and not is_loopback(endpoint.host):
             what = (
                 f"listeners={endpoint} lets everyone who reaches it read, write and delete "
                 "everything: add a login and rights (docs/security.md), or, if that is meant, the "
@@ -53,23 +53,9 @@ def _exposed(config: BrokerConfig) -> Iterator[tuple[str, str]]:
             )
             yield endpoint.name, what
     host = config.horolog_metrics_host
-    if config.horolog_metrics_port is not None and not _is_loopback(host):
+    if config.horolog_metrics_port is not None and not is_loopback(host):
         what = (
             f"horolog.metrics.host={host} lets everyone who reaches it read the metrics, names of "
             f"topics and groups among them: if that is meant, add metrics to {_SETTING}"
         )
         yield _METRICS, what
-
-
-def _is_loopback(host: str) -> bool:
-    """Return True if only this machine can connect to an address.
-
-    A name other than localhost is not looked up: it may lead elsewhere later.
-    """
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
-        return host.lower() == "localhost"
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    return address.is_loopback

@@ -50,6 +50,12 @@ def host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def of_listener(listener: str, key: str, mechanism: str | None = None) -> str:
+    """Return the name of a setting of one listener, or of one of its mechanisms."""
+    of_mechanism = "" if mechanism is None else f"{mechanism.lower()}."
+    return f"listener.name.{listener.lower()}.{of_mechanism}{key}"
+
+
 def parse_endpoint(text: str, setting: str) -> Endpoint:
     """Parse NAME://HOST:PORT; `ValueError` names the setting and the allowed form."""
     match = _ENDPOINT.fullmatch(text)

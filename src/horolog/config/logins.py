@@ -1,5 +1,7 @@
 """Logins of listeners: mechanisms, and the users of PLAIN. Those of SCRAM are in the metadata log.
 
+Tokens (OAUTHBEARER) have settings of their own (`tokens`).
+
 sasl.enabled.mechanisms=PLAIN                            of all listeners
 listener.name.NAME.sasl.enabled.mechanisms=PLAIN         of one, its name in lower case
 connections.max.reauth.ms=3600000                        also of a listener, or its mechanism
@@ -11,15 +13,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from horolog.config.listeners import of_listener
+from horolog.config.tokens import OAUTHBEARER, TokenSettings, parse_tokens
 from horolog.errors import Misconfigured
 from horolog.security.jaas import parse_jaas
 
-SERVED_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+SERVED_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 JAAS: Final = "sasl.jaas.config"
 MECHANISMS: Final = "sasl.enabled.mechanisms"
 LIFETIME: Final = "connections.max.reauth.ms"
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_TOKENS: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_MODULES: Final = {"PLAIN": _PLAIN, OAUTHBEARER: _TOKENS}
 _USER: Final = "user_"
 
 
@@ -32,6 +38,8 @@ class Login:
     """Passwords by name."""
     lifetimes_ms: Mapping[str, int]
     """How long a login lasts, by mechanism, in milliseconds; 0: as long as the connection."""
+    tokens: TokenSettings | None
+    """How tokens are checked; None if OAUTHBEARER is not enabled."""
 
     @property
     def has_scram(self) -> bool:
@@ -39,17 +47,12 @@ class Login:
         return any(mechanism.startswith("SCRAM-") for mechanism in self.mechanisms)
 
 
-def of_listener(listener: str, key: str, mechanism: str | None = None) -> str:
-    """Return the name of a setting of one listener, or of one of its mechanisms."""
-    of_mechanism = "" if mechanism is None else f"{mechanism.lower()}."
-    return f"listener.name.{listener.lower()}.{of_mechanism}{key}"
-
-
 def parse_login(
     listener: str,
     mechanisms: Sequence[str],
     modules: Mapping[str, str],
     lifetimes_ms: Mapping[str, int],
+    given: Mapping[str, str],
 ) -> Login:
     """Return the login of a listener.
 
@@ -57,6 +60,7 @@ def parse_login(
         mechanisms: those that are enabled.
         modules: login modules by mechanism; that of PLAIN has its users.
         lifetimes_ms: by mechanism, for all that are served.
+        given: all settings of the broker.
 
     Raises:
         ValueError: a mechanism is not served, or its users are not given.
@@ -75,13 +79,14 @@ def parse_login(
         for option, password in options.get("PLAIN", {}).items()
         if option.startswith(_USER)
     }
-    return Login(enabled, users, lifetimes_ms)
+    tokens = parse_tokens(listener, given, options[OAUTHBEARER]) if OAUTHBEARER in options else None
+    return Login(enabled, users, lifetimes_ms, tokens)
 
 
 def _options(listener: str, mechanism: str, modules: Mapping[str, str]) -> Mapping[str, str]:
     """Return the options of a mechanism's login module; only PLAIN has to have one."""
     jaas, name = modules.get(mechanism), of_listener(listener, JAAS, mechanism)
-    wanted = _PLAIN if mechanism == "PLAIN" else _SCRAM
+    wanted = _MODULES.get(mechanism, _SCRAM)
     if not jaas and mechanism != "PLAIN":
         return {}
     if not jaas:

@@ -25,6 +25,7 @@ from horolog.config.listeners import (
     ListenerLimits,
     check_early,
     inter_broker_listener,
+    of_listener,
     parse_protocols,
     resolve_listeners,
 )
@@ -34,7 +35,6 @@ from horolog.config.logins import (
     MECHANISMS,
     SERVED_MECHANISMS,
     Login,
-    of_listener,
     parse_login,
 )
 from horolog.config.providers import providers_of
@@ -373,7 +373,7 @@ class Settings:
             for mechanism in SERVED_MECHANISMS
         }
         lifetimes_ms = {mechanism: max(0, int(text)) for mechanism, text in lifetimes.items()}
-        return parse_login(listener, enabled, modules, lifetimes_ms)
+        return parse_login(listener, enabled, modules, lifetimes_ms, given)
 
     def _log_dir(self) -> str:
         directories = self._broker_value("log.dirs") or self._broker_value("log.dir")

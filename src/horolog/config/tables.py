@@ -73,6 +73,10 @@ _OF_CONNECTIONS: Final = re.compile(
     r"listener\.name\.[^.]+\."
     r"(?P<key>max\.connections|max\.connection\.creation\.rate|num\.network\.threads)"
 )
+_OF_TOKENS: Final = re.compile(
+    r"listener\.name\.[^.]+\.(?P<mechanism>oauthbearer\.)?(?P<key>sasl\.(?:login|oauthbearer|server)\..+)"
+)
+_HANDLERS: Final = ("sasl.server.callback.handler.class", "sasl.login.callback.handler.class")
 _OF_STORES: Final = ("ssl.key.", "ssl.keystore.", "ssl.truststore.")
 """Settings of TLS that may change while the broker runs, as in Kafka."""
 _OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.(?P<key>ssl\..+)")
@@ -92,9 +96,15 @@ def _of_listener(name: str) -> Setting:
         is_of_store = match["key"].startswith(_OF_STORES)
         update = UpdateMode.PER_BROKER if is_of_store else UpdateMode.READ_ONLY
         return replace(found, name=name, of_plugin=True, update=update)
+    match = _OF_TOKENS.fullmatch(name)
+    if match and (found := broker_settings().get(match["key"])) is not None:
+        is_obeyed = match["mechanism"] and match["key"] in _HANDLERS
+        status = Status.OBEYED if is_obeyed else found.status
+        return replace(found, name=name, of_plugin=True, status=status)
     raise ValueError(
         f"Unknown broker config name: {name}. A listener can have {', '.join(_OF_LOGINS)}, "
-        "max.connections, max.connection.creation.rate and settings that begin with ssl. of its own"
+        "max.connections, max.connection.creation.rate and settings that begin with ssl., "
+        "sasl.oauthbearer. or sasl.login. of its own"
     )
 
 

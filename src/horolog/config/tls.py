@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from horolog.config.logins import of_listener
+from horolog.config.listeners import of_listener
 from horolog.errors import Misconfigured
 from horolog.security.names import MappingRule, parse_rules
 
