@@ -120,6 +120,21 @@ def test_a_tiny_quota_for_all_does_not_shut_out_who_removes_it(
         assert change(connection, everybody, {key: None}) == 0
 
 
+@pytest.mark.parametrize(("entries", "code"), [(5_000, 0), (5_001, 44)])
+def test_a_request_that_changes_too_many_quotas_changes_none(
+    broker: RunningBroker, entries: int, code: int
+) -> None:
+    ops = [{"key": key, "value": 5.0, "remove": False} for key in (PRODUCED, FETCHED)]
+    asked = [
+        {"entity": [{"entity_type": "user", "entity_name": f"{number}"}], "ops": ops}
+        for number in range(entries)
+    ]
+    with broker.connect() as connection:
+        answer = connection.ask(ALTER, 1, entries=asked, validate_only=False)
+        assert {result.error_code for result in answer.entries} == {code}
+        assert len(described(connection)) == (0 if code else entries)
+
+
 def test_quotas_need_a_right_to_the_settings_of_the_cluster(make_broker: MakeBroker) -> None:
     broker = make_broker(**matrix.OURS)
     with matrix.login(broker.connect(), matrix.user(0)) as connection:

@@ -171,6 +171,14 @@ def test_each_user_has_its_own_error(connection: RawConnection) -> None:
     assert described(connection) == {"good": [(2, 4096)]}
 
 
+def test_a_request_that_changes_too_many_passwords_changes_none(
+    connection: RawConnection,
+) -> None:
+    gone = [{"name": f"{number}", "mechanism": SHA_256} for number in range(10_001)]
+    assert set(alter(connection, deletions=gone).values()) == {44}
+    assert set(alter(connection, deletions=gone[1:]).values()) == {91}
+
+
 def test_users_are_described_by_name(connection: RawConnection) -> None:
     alter(connection, upsertions=[upsertion("a", "secret"), upsertion("b", "secret")])
     assert described(connection, "a", "none") == {"a": [(2, 4096)], "none": 91}

@@ -24,7 +24,7 @@ from horolog.config import (
     alter_topic,
     check_topic,
 )
-from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFailed, printable
+from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFailed
 from horolog.metadata.reconcile import stored_count
 from horolog.metadata.rows import AS_FOUND, FollowedRow, TopicRow
 from horolog.metadata.store import MetadataStore
@@ -211,17 +211,14 @@ class Controller:
         self, added: Mapping[uuid.UUID, AclEntry], removed: Iterable[uuid.UUID]
     ) -> set[uuid.UUID]:
         """Change entries; return the ids of those removed that were there."""
-        known = {entry_id: self._entries.get(entry_id) for entry_id in removed}
-        present = {entry_id: entry for entry_id, entry in known.items() if entry is not None}
+        present = {its_id for its_id in removed if self._entries.get(its_id) is not None}
         if added or present:
-            await self._metadata.run(self._store.change_entries, added, present.keys())
+            await self._metadata.run(self._store.change_entries, added, present)
         for entry_id, entry in added.items():
             self._entries.add(entry_id, entry)
-            _LOG.info("created %s", printable(str(entry)))
-        for entry_id, entry in present.items():
+        for entry_id in present:
             self._entries.remove(entry_id)
-            _LOG.info("deleted %s", printable(str(entry)))
-        return set(present)
+        return present
 
     async def change_credentials(
         self,
@@ -238,9 +235,6 @@ class Controller:
             present = {key for key in removed if key in self._credentials}
             if changed or present:
                 await self._metadata.run(self._store.change_credentials, changed, present)
-            for name, number in (*changed, *present):
-                what = "set" if (name, number) in changed else "removed"
-                _LOG.info("%s the password of user %s (%d)", what, printable(name), number)
             for key in present:
                 del self._credentials[key]
             self._credentials |= changed
@@ -267,9 +261,6 @@ class Controller:
             await self._metadata.run(self._store.change_quotas, changed, copied)
             for (entity, key), value in changed.items():
                 quotas.put(entity, key, value)
-                named = ", ".join(f"{kind} {name or '(default)'}" for kind, name in sorted(entity))
-                what = "removed" if value is None else f"set to {value:g}"
-                _LOG.info("%s of %s was %s", key, printable(named), what)
 
     async def delete_topic(self, topic: Topic, take: Callable[[int], None] = _uncounted) -> None:
         """Delete a topic; its files are removed after `file.delete.delay.ms`.

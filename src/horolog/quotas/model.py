@@ -74,7 +74,7 @@ class Quotas:
     def __init__(self, span: QuotaWindow, mutation_span: QuotaWindow) -> None:
         self._span = span
         self._mutation_span = mutation_span
-        self._values: dict[tuple[Entity, str], float] = {}
+        self._values: dict[Entity, dict[str, float]] = {}
         self._limits: dict[QuotaKey, dict[tuple[object, object], float]] = {}
         # By address, and by how it is written; None: all others.
         self._addresses: dict[str | None, dict[str | None, float]] = {}
@@ -87,10 +87,13 @@ class Quotas:
 
     def put(self, entity: Entity, key: str, value: float | None) -> None:
         """Set a quota; None removes it."""
-        if value is None:
-            self._values.pop((entity, key), None)
+        values = self._values.setdefault(entity, {})
+        if value is not None:
+            values[key] = value
         else:
-            self._values[entity, key] = value
+            values.pop(key, None)
+            if not values:
+                del self._values[entity]
         names = dict(entity)
         obeyed = None if value is None or not 0 < value < math.inf else value
         if key == QuotaKey.CONNECTION_CREATION_RATE:
@@ -142,7 +145,7 @@ class Quotas:
 
     def get(self, entity: Entity, key: str) -> float | None:
         """Return the value of a quota; None if it is not set."""
-        return self._values.get((entity, key))
+        return self._values.get(entity, {}).get(key)
 
     @property
     def clients(self) -> int:
@@ -150,11 +153,8 @@ class Quotas:
         return len(self._sums) + len(self._buckets)
 
     def by_entity(self) -> dict[Entity, dict[str, float]]:
-        """Return the values of all quotas by entity and key."""
-        found: dict[Entity, dict[str, float]] = {}
-        for (entity, key), value in self._values.items():
-            found.setdefault(entity, {})[key] = value
-        return found
+        """Return the values of all quotas by entity and key. Those of an entity may change."""
+        return dict(self._values)
 
     def limit(self, key: QuotaKey, user: str, client_id: str) -> Limit | None:
         """Return the quota that applies to a client: the first of Kafka's eight levels."""

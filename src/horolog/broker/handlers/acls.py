@@ -13,7 +13,7 @@ from uuid import UUID
 from horolog.broker.authorisation import CLUSTER
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api
-from horolog.broker.handlers.changes import note_changes
+from horolog.broker.handlers.changes import check_number, note_changes
 from horolog.broker.handlers.results import PartOutcome, each
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.network.dispatching import Hangup
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         DescribeAclsResponse,
     )
 
-_MOST_CHANGED: Final = 10_000
 """Most entries that one request makes or deletes, as in Apache Kafka."""
 _AT_ONCE: Final = 1_000
 
@@ -159,7 +158,7 @@ async def create_acls(
             except RequestRefused as error:
                 outcome = PartOutcome(error.code, str(error))
             outcomes.append(outcome)
-        _check_number(len(good))
+        check_number(len(good), "access control entries")
         await broker.controller.create_entries(good)
         await note_changes(request, (f"added {entry}" for entry in good))
     except HorologError as error:
@@ -210,14 +209,6 @@ def _check_numbers(asked: Iterable[AclCreation]) -> None:
         )
 
 
-def _check_number(count: int) -> None:
-    if count > _MOST_CHANGED:
-        raise RequestRefused(
-            ErrorCode.policy_violation,
-            f"a request may change {_MOST_CHANGED} access control entries at most",
-        )
-
-
 # --- DeleteAcls: deletes the entries that filters take, and lists them ------------------
 #
 # v1 to v3 as DescribeAcls
@@ -237,7 +228,7 @@ async def delete_acls(
         for entries in filters:
             taken.append(await _found(request, rights, entries))
             count += len(taken[-1])
-            _check_number(count)
+            check_number(count, "access control entries")
         # Another request may have deleted some meanwhile.
         deleted = await broker.controller.delete_entries([it[0] for its in taken for it in its])
         outcome = PartOutcome()

@@ -6,13 +6,27 @@ from typing import Any, Final
 
 from horolog.broker.dispatch import Request
 from horolog.config import Operation, SettingChange, secrets_among
-from horolog.errors import printable
+from horolog.errors import ErrorCode, RequestRefused, printable
 from horolog.rights.hosts import host_text
 from horolog.wire import ResourceType
 
 _CHANGES: Final = logging.getLogger("horolog.broker.changes")
 _LONGEST_VALUE: Final = 500
+_MOST_CHANGED: Final = 10_000
+"""Most entries, quotas or users that a request changes, as in Apache Kafka."""
 _VERBS: Final = {Operation.APPEND: "appended to", Operation.SUBTRACT: "subtracted from"}
+
+
+def check_number(count: int, what: str) -> None:
+    """Refuse a request that changes too much at once.
+
+    Raises:
+        RequestRefused: it does (44).
+    """
+    if count > _MOST_CHANGED:
+        raise RequestRefused(
+            ErrorCode.policy_violation, f"a request may change {_MOST_CHANGED} {what} at most"
+        )
 
 
 async def note_changes(request: Request[Any], lines: Iterable[str]) -> None:

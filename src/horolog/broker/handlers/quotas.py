@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from horolog.broker.authorisation import CLUSTER
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api
-from horolog.broker.handlers.changes import note_changes
+from horolog.broker.handlers.changes import check_number, note_changes
 from horolog.broker.handlers.results import PartOutcome, each
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.quotas.entities import Entity, check_entity, check_filter, check_quota, is_match
@@ -18,6 +18,7 @@ from horolog.wire.requests import (
 
 if TYPE_CHECKING:
     from horolog.wire.responses import (
+        AlterClientQuotasEntryData,
         AlterClientQuotasResponse,
         DescribeClientQuotasEntryData,
         DescribeClientQuotasResponse,
@@ -72,19 +73,23 @@ async def alter_client_quotas(
     outcomes = []
     try:
         broker.access.check(request.peer, ApiKey.ALTER_CLIENT_QUOTAS, CLUSTER)
+        check_number(len(request.body.entries), "quotas")
         async for entry in each(request, request.body.entries):
             try:
                 changes |= await _changes(request, entry)
                 outcomes.append(PartOutcome())
             except RequestRefused as error:
                 outcomes.append(PartOutcome(error.code, str(error)))
+        check_number(len(changes), "quotas")
         if changes and not request.body.validate_only:
             await broker.controller.change_quotas(changes)
             await note_changes(request, (_line(*change) for change in changes.items()))
     except HorologError as error:
         outcomes = [PartOutcome(code_for(error), str(error))] * len(request.body.entries)
-    return {
-        "entries": [
+    results: list[AlterClientQuotasEntryData] = []
+    for entry, outcome in zip(request.body.entries, outcomes, strict=True):
+        await request.pause()
+        results.append(
             {
                 "error_code": outcome.error_code,
                 "error_message": outcome.message,
@@ -93,9 +98,8 @@ async def alter_client_quotas(
                     for part in entry.entity
                 ],
             }
-            for entry, outcome in zip(request.body.entries, outcomes, strict=True)
-        ]
-    }
+        )
+    return {"entries": results}
 
 
 def _line(changed: tuple[Entity, str], value: float | None) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from horolog.broker.authorisation import CLUSTER, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api
-from horolog.broker.handlers.changes import note_changes
+from horolog.broker.handlers.changes import check_number, note_changes
 from horolog.broker.handlers.results import PartOutcome, each
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for, printable
 from horolog.rights.entries import CLUSTER_NAME
@@ -112,6 +112,7 @@ async def alter_user_scram_credentials(
     removed: list[tuple[str, int]] = []
     try:
         broker.access.check(request.peer, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, CLUSTER)
+        check_number(len(named), "passwords")
         async for deletion in each(request, body.deletions):
             name = deletion.name
             try:

@@ -245,6 +245,7 @@ class FollowedAccess:
         if changes or seen.copied_quotas != self._copied_quotas:
             await self._controller.change_quotas(changes, seen.copied_quotas)
             self._copied_quotas = seen.copied_quotas
+            _LOG.info("copied from the source: %d quotas, removed ones included", len(changes))
 
     def _missing_users(self, users: Collection[tuple[str, int]] | None) -> list[str]:
         """Name the users of the source that cannot log in here."""
