@@ -1,10 +1,13 @@
-from collections.abc import Iterator
+import errno
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 from faultyfiles import FaultyFiles, Killed
 
+from horolog.buffers import Buffer
 from horolog.errors import RequestRefused, StorageFailed
 from horolog.metadata import (
     AS_FOUND,
@@ -19,7 +22,9 @@ from horolog.metadata import (
     TopicRow,
 )
 from horolog.metadata import TOPIC as TOPIC_RESOURCE
+from horolog.rights import AclEntry
 from horolog.schemas.metadata import BrokerEndpoint, RegisterBroker
+from horolog.security import Credential
 from horolog.storage import Files
 
 NOW_MS = 1_700_000_000_000
@@ -241,3 +246,53 @@ def test_a_write_that_fails_changes_nothing(store: MetadataStore) -> None:
         store.put_topic(TOPIC)
     store.refusal = None
     assert store.load().topics == []
+
+
+class SmallDisk(Files):
+    """Has no space left beyond that of the files that it had when `limit` was set."""
+
+    limit = 1 << 40
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+
+    def used(self) -> int:
+        return sum(path.stat().st_size for path in self._directory.rglob("*") if path.is_file())
+
+    def os_pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
+        end = position + sum(map(len, parts))
+        if self.used() + max(end - os.fstat(fd).st_size, 0) > self.limit:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().os_pwritev(fd, parts, position)
+
+
+def test_rights_and_passwords_are_taken_away_on_a_full_disk(tmp_path: Path) -> None:
+    """Again and again: each time the rest of what is held back is reserved anew."""
+    disk = SmallDisk(tmp_path)
+    store = opened(tmp_path, files=disk)
+    store.register(BROKER)
+    entry = AclEntry(2, "t", 3, "User:alice", "*", 3, 3)
+    denial = entry._replace(permission=2)
+    ids = [UUID(int=number + 1) for number in range(100)]
+    store.change_entries(dict.fromkeys(ids, entry), ())
+    credentials = {(f"{number}", 1): Credential(b"", b"", b"", 4096) for number in range(9)}
+    store.change_credentials(credentials, ())
+    disk.limit = disk.used()
+    with pytest.raises(StorageFailed):
+        store.change_entries({UUID(int=1 << 70): entry}, ())
+    with pytest.raises(StorageFailed):
+        store.change_credentials({("new", 1): Credential(b"", b"", b"", 4096)}, ())
+    for entry_id in ids:
+        store.change_entries({}, [entry_id])
+    for key in credentials:
+        store.change_credentials({}, [key])
+    store.change_entries({UUID(int=1 << 71): denial}, ())
+    store.close()
+    disk.limit = 1 << 40
+    again = opened(tmp_path)
+    assert [*again.load().entries.values()] == [denial]
+    assert not again.load().credentials
+    again.register(BROKER)
+    assert (tmp_path / "horolog-reserve").stat().st_size == 1 << 20
+    again.close()

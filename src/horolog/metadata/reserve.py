@@ -1,7 +1,6 @@
-"""Holds back disk space, so that topics can be deleted on a full disk.
+"""Holds back disk space, so that topics can be deleted, and rights taken away, on a full disk.
 
-A deletion is a record of the metadata log, and needs some blocks before it frees any. The file has
-no content that is read.
+Both are records of the metadata log, which need some blocks. The file has no content that is read.
 """
 
 from pathlib import Path
@@ -12,6 +11,7 @@ from horolog.storage import names
 from horolog.storage.files import Files
 
 BYTES: Final = 1 << 20
+_PIECE_BYTES: Final = 16 * 1024
 
 
 class Reserve:
@@ -22,12 +22,17 @@ class Reserve:
         self._path = str(log_dir / names.RESERVE)
 
     def hold(self) -> None:
-        """Reserve the space, unless it is reserved or the disk is full."""
+        """Reserve the space that is not reserved yet, or what the disk has of it."""
+        files, path = self._files, self._path
         try:
-            if not self._files.exists(self._path):
-                self._files.write_at(self._files.create(self._path), [bytes(BYTES)], 0)
+            if files.exists(path):
+                file, size = files.get(path), files.size(path)
+            else:
+                file, size = files.create(path), 0
+            for start in range(size, BYTES, _PIECE_BYTES):
+                files.write_at(file, [bytes(_PIECE_BYTES)], start)
         except StorageFailed:
-            self.release()
+            pass
 
     def release(self) -> bool:
         """Free the space; False if it was not reserved."""

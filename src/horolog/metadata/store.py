@@ -259,24 +259,28 @@ class MetadataStore:
     def change_entries(self, added: Mapping[UUID, AclEntry], removed: Collection[UUID]) -> None:
         """Add and remove access control entries.
 
+        What only takes rights away does so on a full disk, too.
+
         Raises:
             RequestRefused: another product owns the directory, and its entries count (44).
             StorageFailed: as `put_topic`.
         """
         self._refuse_of_another("access control entries")
-        self._append(
-            [
-                *(AccessControlEntry(entry_id, *entry) for entry_id, entry in added.items()),
-                *map(RemoveAccessControlEntry, removed),
-            ]
-        )
+        records: list[Record] = [
+            *(AccessControlEntry(entry_id, *entry) for entry_id, entry in added.items()),
+            *map(RemoveAccessControlEntry, removed),
+        ]
+        if not all(entry.is_denial for entry in added.values()):
+            self._append(records)
+        else:
+            self._take_away(records)
 
     def change_credentials(
         self,
         changed: Mapping[tuple[str, int], Credential],
         removed: Collection[tuple[str, int]],
     ) -> None:
-        """Set and remove keys that check passwords.
+        """Set and remove keys that check passwords. A full disk refuses no removal alone.
 
         Raises:
             RequestRefused: another product owns the directory, and its users count (44); or its
@@ -290,15 +294,17 @@ class MetadataStore:
                 f"SCRAM users need metadata.version {_WITH_SCRAM} (3.5-IV2) or later",
             )
         self._log.hide()
-        self._append(
-            [
-                *(
-                    ScramCredential(name, number, *credential)
-                    for (name, number), credential in changed.items()
-                ),
-                *(RemoveScramCredential(*key) for key in removed),
-            ]
-        )
+        records: list[Record] = [
+            *(
+                ScramCredential(name, number, *credential)
+                for (name, number), credential in changed.items()
+            ),
+            *(RemoveScramCredential(*key) for key in removed),
+        ]
+        if changed:
+            self._append(records)
+        else:
+            self._take_away(records)
 
     def change_quotas(
         self,
@@ -420,8 +426,13 @@ class MetadataStore:
         marked = mapping.settings_changed(self.image, marks)
         return [broker, *marked, *mapping.tidied(self.image), *carried, *moved]
 
+    def _take_away(self, records: Sequence[Record]) -> None:
+        """Append records that take rights away, and reserve again what is left of the space."""
+        self._append_by_reserve(records)
+        self._reserve.hold()
+
     def _append_by_reserve(self, records: Sequence[Record]) -> None:
-        """Append records that lead to free space, on a full disk too."""
+        """Append records that have to be kept on a full disk, too."""
         try:
             self._append(records)
         except StorageFailed:

@@ -29,6 +29,11 @@ class AclEntry(NamedTuple):
     operation: int
     permission: int
 
+    @property
+    def is_denial(self) -> bool:
+        """True if it takes a right away."""
+        return self.permission == AclPermission.DENY
+
     def __str__(self) -> str:
         return (
             f"StandardAcl[resourceType={_name(AclResource, self.resource_type)}, "

@@ -216,9 +216,7 @@ class FollowedAccess:
             (entry.permission != AclPermission.DENY, its_id, entry)
             for its_id, entry in added.items()
         ]
-        changes += [
-            (here[its_id].permission == AclPermission.DENY, its_id, None) for its_id in removed
-        ]
+        changes += [(here[its_id].is_denial, its_id, None) for its_id in removed]
         changes.sort(key=lambda change: change[0])
         for start in range(0, len(changes), _AT_ONCE):
             some = changes[start : start + _AT_ONCE]
