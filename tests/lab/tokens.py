@@ -13,9 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import jwt
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 PACKAGE = "org.apache.kafka.common.security.oauthbearer"
 VALIDATOR = f"{PACKAGE}.OAuthBearerValidatorCallbackHandler"
@@ -47,14 +47,45 @@ def _private_key(algorithm: str, number: int) -> Any:
 
 def public_jwk(kid: str | None, algorithm: str = "ES256", number: int = 0) -> dict[str, Any]:
     """Return the public half of a key as a member of a JWKS."""
-    public = private_key(algorithm, number).public_key()
-    members = dict(jwt.get_algorithm_by_name(algorithm).to_jwk(public, as_dict=True))
-    members.pop("key_ops", None)
+    return _jwk(private_key(algorithm, number).public_key(), kid)
+
+
+def _jwk(public: Any, kid: str | None) -> dict[str, Any]:
+    members: dict[str, Any]
+    if isinstance(public, rsa.RSAPublicKey):
+        numbers = public.public_numbers()
+        members = {"kty": "RSA", "n": _number(numbers.n), "e": _number(numbers.e)}
+    elif isinstance(public, ec.EllipticCurvePublicKey):
+        place, size = public.public_numbers(), (public.key_size + 7) // 8
+        members = {"kty": "EC", "crv": f"P-{public.key_size}"}
+        members |= {"x": _number(place.x, size), "y": _number(place.y, size)}
+    else:
+        raw = serialization.Encoding.Raw, serialization.PublicFormat.Raw
+        members = {"kty": "OKP", "crv": "Ed25519", "x": encoded(public.public_bytes(*raw))}
     return members if kid is None else {**members, "kid": kid}
 
 
-def algorithm(name: str) -> Any:
-    return jwt.get_algorithm_by_name(name)
+def encoded(part: bytes) -> str:
+    return base64.urlsafe_b64encode(part).decode().rstrip("=")
+
+
+def _number(value: int, size: int = 0) -> str:
+    return encoded(value.to_bytes(size or (value.bit_length() + 7) // 8, "big"))
+
+
+def sign(algorithm: str, key: Any, text: bytes) -> bytes:
+    """Return the signature of a token's first two parts (RFC 7518, RFC 8037)."""
+    if algorithm == "EdDSA":
+        return bytes(key.sign(text))
+    digest = getattr(hashes, f"SHA{algorithm[2:]}")()
+    if algorithm.startswith("ES"):
+        size = (key.key_size + 7) // 8
+        halves = decode_dss_signature(key.sign(text, ec.ECDSA(digest)))
+        return b"".join(half.to_bytes(size, "big") for half in halves)
+    if algorithm.startswith("PS"):
+        salted = padding.PSS(padding.MGF1(digest), digest.digest_size)
+        return bytes(key.sign(text, salted, digest))
+    return bytes(key.sign(text, padding.PKCS1v15(), digest))
 
 
 def public_pem(algorithm: str) -> bytes:
@@ -66,8 +97,7 @@ def public_pem(algorithm: str) -> bytes:
 def hmac_token(header: Any, payload: Any, key: bytes) -> str:
     """Return a token whose signature is an HMAC."""
     text = joined(header, payload).rpartition(".")[0]
-    signature = hmac.digest(key, text.encode(), "sha256")
-    return f"{text}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
+    return f"{text}.{encoded(hmac.digest(key, text.encode(), 'sha256'))}"
 
 
 @cache
@@ -77,13 +107,11 @@ def _short_rsa() -> Any:
 
 def short_rsa_jwk(kid: str) -> dict[str, Any]:
     """Return a key of 1,024 bits, which is too few."""
-    return {**algorithm("RS256").to_jwk(_short_rsa().public_key(), as_dict=True), "kid": kid}
+    return _jwk(_short_rsa().public_key(), kid)
 
 
 def short_rsa_token(kid: str) -> str:
-    text = joined({"alg": "RS256", "kid": kid}, claims()).rpartition(".")[0]
-    signature = algorithm("RS256").sign(text.encode(), _short_rsa())
-    return f"{text}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
+    return signed({"alg": "RS256", "kid": kid}, claims(), _short_rsa())
 
 
 def jwks(*keys: Mapping[str, Any]) -> bytes:
@@ -112,10 +140,14 @@ def token(
 ) -> str:
     """Return a token with claims, signed by a key."""
     kids = {} if kid is None else {"kid": kid}
-    payload = dict(claims() if given is None else given)
-    key = private_key(algorithm, number)
-    signed: str = jwt.encode(payload, key, algorithm, headers={**kids, **header})
-    return signed
+    payload = claims() if given is None else given
+    return signed({"alg": algorithm, **kids, **header}, payload, private_key(algorithm, number))
+
+
+def signed(header: Any, payload: Any, key: Any, algorithm: str = "") -> str:
+    """Return a token of any parts whose signature is right."""
+    text = joined(header, payload).rpartition(".")[0]
+    return f"{text}.{encoded(sign(algorithm or header['alg'], key, text.encode()))}"
 
 
 def joined(header: Any, payload: Any, signature: bytes = b"") -> str:
@@ -124,7 +156,7 @@ def joined(header: Any, payload: Any, signature: bytes = b"") -> str:
         part if isinstance(part, bytes) else json.dumps(part).encode()
         for part in (header, payload, signature)
     )
-    return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
+    return ".".join(map(encoded, parts))
 
 
 def first_message(value: str, wanted: str = "", more: str = "") -> bytes:

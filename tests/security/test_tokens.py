@@ -117,18 +117,12 @@ def test_claims_that_count(changed: dict[str, Any]) -> None:
     ],
 )
 def test_claims_that_do_not_count(changed: dict[str, Any], why: str) -> None:
-    # PyJWT refuses to sign some of them.
-    value = signed(json.dumps(claims(**changed)).encode())
-    assert why in why_not(value)
+    assert why in why_not(token(claims(**changed)))
 
 
 def signed(payload: bytes, header: bytes = b'{"alg":"ES256","kid":"one"}') -> str:
     """Return a token of any bytes whose signature is right."""
-    algorithm = tokens.algorithm("ES256")
-    parts = [base64.urlsafe_b64encode(part).rstrip(b"=") for part in (header, payload)]
-    text = b".".join(parts)
-    signature = algorithm.sign(text, tokens.private_key("ES256"))
-    return (text + b"." + base64.urlsafe_b64encode(signature).rstrip(b"=")).decode()
+    return tokens.signed(header, payload, tokens.private_key("ES256"), "ES256")
 
 
 @pytest.mark.parametrize(
