@@ -1,12 +1,15 @@
 """For every broker setting about logins and rights, the difference it makes."""
 
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import rights_matrix as matrix
 from patience import eventually
 from setting_checks import REFUSED, of_broker
-from settings_lab import Lab
+from settings_lab import BROKER, Lab
 
+from horolog.client import ResourceType
 from horolog.wire import ApiKey
 
 LISTENER = {
@@ -27,6 +30,21 @@ _PROVIDER = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
 )
 def address_where_values_may_come_from_a_provider(lab: Lab) -> str:
     return lab.broker.bound[0].host
+
+
+_DIRECTORY = TemporaryDirectory(prefix="login-checks-")  # until the process ends
+
+
+@of_broker(
+    "horolog.audit.log",
+    {f"{_DIRECTORY.name}/audit.log": True, f"{_DIRECTORY.name}/none/audit.log": REFUSED},
+)
+def whether_a_change_is_in_the_file_of_the_audit(lab: Lab) -> bool:
+    logger, level = (ResourceType.BROKER_LOGGER, BROKER), "horolog.broker.changes"
+    lab.client.alter_configs({logger: {level: "INFO"}})
+    lab.client.alter_configs({logger: {level: None}})
+    file = Path(lab.broker.broker.config.horolog_audit_log)
+    return eventually(lambda: f"set {level} of broker logger 1 to 'INFO'" in file.read_text())
 
 
 @of_broker(

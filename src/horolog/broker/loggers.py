@@ -2,6 +2,7 @@
 
     root            all lines, of libraries too
     horolog...      the loggers of this package, by their names in Python's logging
+    kafka.authorizer.logger    what clients were denied, and at DEBUG what they were granted
 
 They are not stored: a restart has the levels of the command line again.
 """
@@ -10,6 +11,7 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from horolog.broker.audit import RIGHTS
 from horolog.config import DescribedSetting, Operation, SettingChange, SettingKind, SettingSource
 from horolog.errors import ErrorCode, RequestRefused
 
@@ -81,10 +83,11 @@ def alter_loggers(changes: Sequence[SettingChange], *, validate_only: bool) -> N
 
 
 def _loggers() -> dict[str, logging.Logger]:
-    """Return the root logger and the loggers of this package."""
+    """Return the root logger, the loggers of this package, and that of Kafka's audit."""
     made = list(logging.root.manager.loggerDict.items())
     return {_ROOT: logging.root} | {
         name: logger
         for name, logger in made
-        if isinstance(logger, logging.Logger) and name.partition(".")[0] == _PACKAGE
+        if isinstance(logger, logging.Logger)
+        and (name.partition(".")[0] == _PACKAGE or name == RIGHTS.name)
     }

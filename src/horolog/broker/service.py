@@ -16,6 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Self
 from horolog import __version__
 from horolog.broker import handlers, kernels
 from horolog.broker.audit import AuditLog
+from horolog.broker.audit_file import AuditFile
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Dispatcher
 from horolog.broker.faults import Faults
@@ -81,6 +83,7 @@ class Service:
         self._dispatcher = dispatcher
         self._faulty = faulty
         self.server = server
+        self._audit_file: AuditFile | None = None
         self._kernels: asyncio.TimerHandle | None = None
         self._garbage = FullCollections(lambda: dispatcher.has_large)
 
@@ -128,41 +131,45 @@ class Service:
         load_kernels: bool,
         owns_process: bool = False,
     ) -> Self:
-        require_closed(settings.broker_config())
-        broker = await BrokerParts.open(settings, clock, progress)
-        dispatcher = Dispatcher(broker)
-        broker.faults = faults
-        dispatch: Dispatch = dispatcher
-        if broker.config.logins:
-            dispatch = LoginDispatch(dispatcher, broker)
-        faulty = None if faults is None else FaultyDispatch(dispatch, broker, faults)
-        times = None if broker.config.horolog_metrics_port is None else RequestTimes()
-        server = Server(
-            lambda: broker.config,
-            dispatch if faulty is None else faulty,
-            broker.readers,
-            file_slots=broker.slices_to_send,
-            most_connections=broker.open_files.connections,
-            times=times,
-            wait_s=broker.quotas.connected,
-            audit=AuditLog(logging.getLogger("horolog.broker.logins")).write,
-        )
-        broker.controller.load_tls = server.load_tls
-        metrics = None
-        try:
+        config = settings.broker_config()
+        require_closed(config)
+        async with AsyncExitStack() as undo:
+            audit_file = None
+            if config.horolog_audit_log:
+                audit_file = AuditFile(config.horolog_audit_log)
+                undo.callback(audit_file.close)
+            broker = await BrokerParts.open(settings, clock, progress)
+            undo.push_async_callback(broker.close)
+            dispatcher = Dispatcher(broker)
+            undo.callback(dispatcher.close)
+            broker.faults = faults
+            dispatch: Dispatch = dispatcher
+            if broker.config.logins:
+                dispatch = LoginDispatch(dispatcher, broker)
+            faulty = None if faults is None else FaultyDispatch(dispatch, broker, faults)
+            times = None if broker.config.horolog_metrics_port is None else RequestTimes()
+            server = Server(
+                lambda: broker.config,
+                dispatch if faulty is None else faulty,
+                broker.readers,
+                file_slots=broker.slices_to_send,
+                most_connections=broker.open_files.connections,
+                times=times,
+                wait_s=broker.quotas.connected,
+                audit=AuditLog(logging.getLogger("horolog.broker.logins")).write,
+            )
+            broker.controller.load_tls = server.load_tls
+            metrics = None
             if times is not None:
                 from horolog.broker.metrics.page import (  # noqa: PLC0415 - only where it is served
                     MetricsPage,
                 )
 
                 metrics = MetricsPage(broker, times, server)
+                undo.callback(metrics.close)
             service = cls(broker, dispatcher, server, server.listen(), metrics, faulty)
-        except BaseException:
-            if metrics is not None:
-                metrics.close()
-            dispatcher.close()
-            await broker.close()
-            raise
+            service._audit_file = audit_file
+            undo.pop_all()
         if broker.shadow.is_promoted_in_part:
             _LOG.warning(
                 "a promotion was interrupted: `horolog promote` continues with it, and "
@@ -200,6 +207,7 @@ class Service:
         await self.server.close(self._end_waits)
         self._dispatcher.close()
         await self.broker.close()
+        await self._close_audit()
 
     async def kill(self) -> None:
         """Stop like a crash: no responses, no flush, no clean-shutdown marker; release the lock."""
@@ -210,6 +218,11 @@ class Service:
         self._dispatcher.close()
         self.broker.end_waits()
         await self.broker.close(clean=False)
+        await self._close_audit()
+
+    async def _close_audit(self) -> None:
+        if self._audit_file is not None:
+            await asyncio.to_thread(self._audit_file.close)
 
     def _end_waits(self) -> None:
         """Complete the requests that wait, and let no more wait."""

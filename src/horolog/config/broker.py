@@ -116,6 +116,7 @@ class BrokerConfig:
 
     # horolog's own.
     horolog_adopt_defaults: bool = False
+    horolog_audit_log: str = ""
     horolog_busy_poll_us: int = 100
     horolog_cluster_id: str | None = None
     horolog_demote_servers: tuple[str, ...] = ()
