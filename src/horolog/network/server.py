@@ -33,7 +33,6 @@ from horolog.network.turns import Turns
 _LOG = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 5.0
-RELOAD_SECONDS: Final = 5.0
 DRAIN_SECONDS: Final = 5.0
 
 
@@ -127,7 +126,9 @@ class Server:
                 acceptor = Acceptor(sock, backlog, connect, hand_over=hand_over, limits=limits)
                 self._listeners.append((endpoint.name, acceptor))
         if self._contexts:
-            self._reloading = self._loop.create_task(self._reload())
+            self._reloading = self._loop.create_task(
+                self._contexts.keep_loaded(lambda: self._config_now().tls)
+            )
             self._handshakes = Handshakes(self._loop, self._on_handshake, self._on_no_handshake)
         self._sweep()
         return tuple(bound)
@@ -223,17 +224,6 @@ class Server:
         """
         changed = await asyncio.to_thread(self._contexts.load, config.tls)
         return lambda: self._contexts.take(changed, self._config_now().tls)
-
-    async def _reload(self) -> None:
-        """Load certificates whose files change."""
-        while True:
-            await asyncio.sleep(RELOAD_SECONDS)
-            try:
-                wanted = self._config_now().tls
-                changed = await asyncio.to_thread(self._contexts.load_changed, wanted)
-                self._contexts.take(changed, self._config_now().tls)
-            except Exception:  # noqa: BLE001 - a bug keeps the certificates, and is tried again
-                _LOG.exception("certificates cannot be loaded anew: a bug")
 
     def _begin_handshake(self, listener: Endpoint, sock: socket.socket) -> None:
         """Let a thread do the handshake of a client that has connected."""
