@@ -310,12 +310,14 @@ class Server:
         self._disconnected(connection.peer.listener)
 
     def _sweep(self) -> None:
-        """Close connections idle for longer than `connections.max.idle.ms`; release memory."""
+        """Close connections of clients that are idle for too long or have left; release memory."""
         now = self._loop.time()
         idle_ms = self._config_now().connections_max_idle_ms
         for connection in list(self.connections):
             if idle_ms >= 0 and connection.is_idle(now - idle_ms / 1000):
                 _LOG.info("closing an idle connection of %s", connection.peer.host)
+                connection.close()
+            elif connection.has_left:
                 connection.close()
         self.shared.mappings.release_idle()
         for _, acceptor in self._listeners:
