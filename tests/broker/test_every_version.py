@@ -16,6 +16,7 @@ broker = a_broker(now_ms=None, scope="module")
 
 # What these ask for is not there, or is not theirs: an error is the right answer.
 EXPECTED_ERRORS = {
+    ApiKey.CONSUMER_GROUP_DESCRIBE: {69},
     ApiKey.SASL_HANDSHAKE: {34},
     ApiKey.SASL_AUTHENTICATE: {34},
     ApiKey.DESCRIBE_ACLS: {54},

@@ -17,16 +17,18 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.broker import GroupCoordinator
+from horolog.broker import ConsumerRules, GroupCoordinator
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.groups import (
     Capacity,
     Committer,
+    ConsumerLimits,
     GroupChange,
     GroupLimits,
     GroupRow,
     GroupState,
+    GroupTimes,
     Join,
     Joined,
     OffsetRow,
@@ -34,6 +36,7 @@ from horolog.groups import (
     StoredGroups,
     Sync,
 )
+from horolog.metadata import TopicRegistry
 from horolog.schemas.offsets import partition_for
 
 SESSION_MS = 10_000
@@ -163,6 +166,7 @@ class World:
                 self.store,
                 self.clock,
                 self.capacity or Capacity(),
+                ConsumerRules(ConsumerLimits(), lambda _: GroupTimes(), TopicRegistry()),
             )
             stored = StoredGroups([*self.store.groups.values()], [*self.store.offsets.values()])
             await coordinator.restore(stored)

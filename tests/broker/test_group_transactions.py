@@ -8,20 +8,23 @@ from typing import Any
 
 import pytest
 
-from horolog.broker import GroupCoordinator
+from horolog.broker import ConsumerRules, GroupCoordinator
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups import (
     Capacity,
     Committer,
+    ConsumerLimits,
     GroupChange,
     GroupLimits,
+    GroupTimes,
     Join,
     OffsetRow,
     Protocol,
     Sync,
     TransactionProducer,
 )
+from horolog.metadata import TopicRegistry
 from horolog.record import TransactionEnd
 from horolog.schemas.offsets import partition_for
 
@@ -65,7 +68,8 @@ class Lab:
         self.store = Store()
         self.clock = ManualClock(1_000_000)
         limits = GroupLimits(initial_rebalance_delay_ms=0)
-        self.groups = GroupCoordinator(limits, self.store, self.clock, Capacity())
+        rules = ConsumerRules(ConsumerLimits(), lambda _: GroupTimes(), TopicRegistry())
+        self.groups = GroupCoordinator(limits, self.store, self.clock, Capacity(), rules)
         self.is_open = True
         self.partition = self.groups.transactions.partition_of("g")
 

@@ -98,7 +98,13 @@ def test_a_registration_of_an_earlier_horolog_is_not_anothers() -> None:
     for levels, others, is_anothers in [
         ((7, 30), (), False),
         ((7, 33), (), False),
-        ((7, 33), (m.Supported("group.version", 0, 1),), True),
+        ((7, 33), (m.Supported("group.version", 0, 1),), False),
+        ((1, 20), (m.Supported("group.version", 0, 1),), True),
+        (
+            (7, 33),
+            (m.Supported("group.version", 0, 1), m.Supported("kraft.version", 0, 1)),
+            True,
+        ),
     ]:
         features = (
             m.Supported(m.METADATA_VERSION, *levels),

@@ -10,6 +10,7 @@ from typing import Any
 
 import compaction_checks
 import connection_checks
+import consumer_group_checks
 import following_checks
 import group_checks
 import log_dir_checks
@@ -33,6 +34,7 @@ assert compaction_checks
 assert connection_checks
 assert following_checks
 assert group_checks
+assert consumer_group_checks
 assert log_dir_checks
 assert login_checks
 assert quota_checks

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "audit": "AuditLog",
         "audit_file": "MOST_LINES AuditFile",
         "authorisation": "NEEDS",
         "background_tasks": "BackgroundTasks",
@@ -53,8 +52,8 @@ __getattr__, __dir__ = lazy_names(
         "dispatch": "HANDLERS Apart Dispatcher served",
         "fetch_sessions": "FetchSessions",
         "following.fetching": "Followed LeaderFetcher",
-        "coordinators": "group_patterns",
         "coordinators.group_coordinator": "GroupCoordinator",
+        "coordinators.live_groups": "ConsumerRules",
         "coordinators.group_lag": "Behind Key Paces partition_lag",
         "handlers": "cluster produce",
         "handlers.commits": "RepeatedCommit",

@@ -99,6 +99,8 @@ def _needs() -> dict[ApiKey, Needs]:
         a.HEARTBEAT: member,
         a.LEAVE_GROUP: member,
         a.SYNC_GROUP: member,
+        a.CONSUMER_GROUP_HEARTBEAT: Needs(op.DESCRIBE, op.READ),
+        a.CONSUMER_GROUP_DESCRIBE: Needs(op.DESCRIBE, op.DESCRIBE),
         a.DESCRIBE_GROUPS: Needs(group=op.DESCRIBE),
         a.LIST_GROUPS: Needs(group=op.DESCRIBE, instead=op.DESCRIBE),
         a.SASL_HANDSHAKE: nothing,

@@ -24,6 +24,7 @@ from horolog.broker.coordinators.admission import ProducerTurns
 from horolog.broker.coordinators.carrying_state import carry_groups, carry_transactions
 from horolog.broker.coordinators.group_coordinator import GroupCoordinator
 from horolog.broker.coordinators.group_lag import SAMPLE_INTERVAL_MS, GroupLags
+from horolog.broker.coordinators.live_groups import ConsumerRules
 from horolog.broker.coordinators.offsets_log import OffsetsLog
 from horolog.broker.coordinators.open_transactions import OpenTransactions
 from horolog.broker.coordinators.state_topics import StateTopic
@@ -54,6 +55,7 @@ from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
 from horolog.errors import HorologError, StorageFailed
 from horolog.groups.capacity import Capacity
+from horolog.groups.consumers.values import ConsumerLimits, GroupTimes
 from horolog.groups.values import GroupLimits
 from horolog.metadata.topics import TopicRegistry, unknown_topic
 from horolog.network.reply import FileSlots
@@ -120,6 +122,7 @@ class BrokerParts:
             self.offsets_log,
             clock,
             Capacity(config.horolog_groups_max_bytes),
+            ConsumerRules(_consumer_limits(config), self._group_times, self.topics),
         )
         self.kept_commits = KeptMemory()
         self.group_lags = GroupLags(self.partitions, self.groups.offsets, clock)
@@ -322,6 +325,26 @@ class BrokerParts:
         return self._store.transaction_version
 
     @property
+    def group_version(self) -> int:
+        """Finalised level of the feature `group.version`: 1 is that of consumer groups."""
+        return self._store.group_version
+
+    @property
+    def serves_consumer_protocol(self) -> bool:
+        """True if members of consumer groups are served (KIP-848)."""
+        protocols = self.config.group_coordinator_rebalance_protocols
+        return bool(self.group_version) and "consumer" in protocols
+
+    def _group_times(self, group_id: str) -> GroupTimes:
+        """Return the settings of a consumer group as they are now."""
+        config = self.config
+        return GroupTimes(
+            config.group_consumer_session_timeout_ms,
+            config.group_consumer_heartbeat_interval_ms,
+            config.group_consumer_assignment_interval_ms,
+        )
+
+    @property
     def metadata_version(self) -> int:
         """Finalised level of the feature `metadata.version`."""
         return self._store.metadata_version
@@ -376,6 +399,15 @@ class BrokerParts:
         finally:
             del self._delayed_fetches[delayed]
             delayed.close()
+
+
+def _consumer_limits(config: BrokerConfig) -> ConsumerLimits:
+    return ConsumerLimits(
+        assignors=config.group_consumer_assignors,
+        max_size=config.group_consumer_max_size,
+        max_bytes=config.horolog_group_max_bytes,
+        max_classic_size=config.group_max_size,
+    )
 
 
 def _group_limits(config: BrokerConfig) -> GroupLimits:

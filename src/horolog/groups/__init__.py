@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     from horolog.groups.capacity import *
     from horolog.groups.commit_records import *
     from horolog.groups.consumers.assignors import *
+    from horolog.groups.consumers.change import *
+    from horolog.groups.consumers.commits import *
+    from horolog.groups.consumers.group import *
+    from horolog.groups.consumers.heartbeats import *
     from horolog.groups.consumers.java_order import *
+    from horolog.groups.consumers.reconciliation import *
+    from horolog.groups.consumers.subscription_patterns import *
     from horolog.groups.consumers.topic_hash import *
+    from horolog.groups.consumers.topic_patterns import *
+    from horolog.groups.consumers.values import *
     from horolog.groups.group import *
     from horolog.groups.offsets import *
     from horolog.groups.pending import *
@@ -32,9 +40,19 @@ __getattr__, __dir__ = lazy_names(
     {
         "capacity": "Capacity",
         "commit_records": "CommitRecords",
+        "consumers.change": "AssignmentNeeded Assigned Now",
+        "consumers.commits": "check_commit check_fetch check_transactional_commit",
+        "consumers.group": "ConsumerGroup",
+        "consumers.heartbeats": "expired heartbeat",
+        "consumers.reconciliation": "reconciled",
+        "consumers.subscription_patterns": "Resolution patterns_due resolved",
+        "consumers.values": (
+            "Beat Beaten ConsumerLimits Current GroupTimes Member MemberState MigrationPolicy Step"
+        ),
         "consumers.assignors": "ASSIGNORS Assignment Partitions Subscriber assign",
         "consumers.java_order": ("map_order set_order text_hash text_key uuid_hash uuid_key"),
         "consumers.topic_hash": "metadata_hash topic_hash",
+        "consumers.topic_patterns": "MOST_RESOLVED RESOLVING_SECONDS check_pattern resolve",
         "group": "Group",
         "offsets": "CommittedOffsets",
         "pending": "SLICE",

@@ -57,6 +57,8 @@ _PENDING_ID_BYTES: Final = 512
 class Group:
     """The state of one group. Public methods return the waiters that they complete."""
 
+    kind: Final = "classic"
+
     def __init__(
         self,
         group_id: str,
@@ -205,7 +207,7 @@ class Group:
         """Refuse an offset commit of a member without an assignment in this generation."""
         if by.generation < 0 and self.state is _EMPTY:
             return  # a client that assigns its own partitions
-        member_id, instance_id, generation = by
+        member_id, instance_id, generation, _ = by
         if generation < 0 and not member_id and instance_id is None:
             raise unknown_member(member_id)
         member = self._members.known(member_id, instance_id)
@@ -214,14 +216,13 @@ class Group:
             raise _rebalancing()  # partitions are being reassigned
         self._extend_session(member, now_ms)
 
-    def check_transactional_commit(
-        self, member_id: str, instance_id: str | None, generation: int
-    ) -> None:
+    def check_transactional_commit(self, by: Committer) -> None:
         """Refuse offsets that a producer commits for a member of another generation (KIP-447).
 
         A producer that names no member is older than KIP-447, and is not checked. A rebalance does
         not matter: a member of the generation was assigned the partitions in it.
         """
+        member_id, instance_id, generation, _ = by
         if generation < 0 and (self.state is _EMPTY or (not member_id and instance_id is None)):
             return
         self._members.known(member_id, instance_id)

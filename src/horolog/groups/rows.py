@@ -12,6 +12,10 @@ Outcomes: TypeAlias = list[Exception | None]
 """Errors of written changes, in their order; None for a change without an error."""
 
 
+GroupRecord: TypeAlias = tuple[Key, GroupRecordValue | None]
+"""A record of a consumer group; None removes what the key names."""
+
+
 class OffsetRow(NamedTuple):
     """A committed offset; `expire_ms` is set if the client requested a retention."""
 
@@ -81,7 +85,7 @@ class GroupChange(NamedTuple):
     """The offsets are part of its transaction; the change has nothing else."""
     ended: OffsetsEnd | None = None
     """A transaction ends; the change has nothing else."""
-    records: Sequence[tuple[Key, GroupRecordValue | None]] = ()
+    records: Sequence[GroupRecord] = ()
     """Records of a consumer group in their order, None for a tombstone; after what is dropped."""
 
 

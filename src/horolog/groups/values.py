@@ -19,6 +19,10 @@ class GroupState(StrEnum):
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
+    ASSIGNING = "Assigning"
+    """A consumer group whose members are to be assigned anew (KIP-848)."""
+    RECONCILING = "Reconciling"
+    """A consumer group of whose members some do not have what they were assigned."""
     STABLE = "Stable"
     DEAD = "Dead"
 
@@ -203,3 +207,6 @@ class Committer(NamedTuple):
     member_id: str
     instance_id: str | None
     generation: int
+    """Of a member of the consumer protocol its epoch."""
+    says_epoch: bool = False
+    """True if the request has errors for epochs (KIP-848)."""

@@ -53,7 +53,7 @@ __getattr__, __dir__ = lazy_names(
         "store": "MetadataStore",
         "taking_over": "UNASSIGNED static_voters why_not",
         "topic_history": "changes read_topic_history",
-        "topics": "Topic",
+        "topics": "Topic TopicRegistry",
         "verify": "check_metadata check_store",
     },
 )

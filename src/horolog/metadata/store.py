@@ -31,6 +31,8 @@ from horolog.metadata.state import Identity
 from horolog.quotas.entities import Entity
 from horolog.rights.entries import AclEntry
 from horolog.schemas.metadata import (
+    CONSUMER_GROUPS,
+    GROUP_VERSION,
     METADATA_VERSION,
     NEW_LOG_LEVEL,
     TRANSACTION_VERSION,
@@ -447,6 +449,7 @@ class MetadataStore:
         return [
             FeatureLevel(METADATA_VERSION, NEW_LOG_LEVEL),
             FeatureLevel(TRANSACTION_VERSION, SECOND_FLOW),
+            FeatureLevel(GROUP_VERSION, CONSUMER_GROUPS),
         ]
 
     @property
@@ -461,6 +464,14 @@ class MetadataStore:
         if METADATA_VERSION not in features:
             return SECOND_FLOW
         return min(features.get(TRANSACTION_VERSION, 0), SECOND_FLOW)
+
+    @property
+    def group_version(self) -> int:
+        """Finalised level of `group.version`: 1 allows consumer groups (KIP-848)."""
+        features = self.image.features
+        if METADATA_VERSION not in features:
+            return CONSUMER_GROUPS
+        return min(features.get(GROUP_VERSION, 0), CONSUMER_GROUPS)
 
 
 def _has_secrets(image: Image) -> bool:

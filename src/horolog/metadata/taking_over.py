@@ -14,6 +14,8 @@ from horolog.json_text import from_json
 from horolog.metadata.image import TOPIC, Image
 from horolog.schemas.control import Voter
 from horolog.schemas.metadata import (
+    CONSUMER_GROUPS,
+    GROUP_VERSION,
     METADATA_VERSION,
     NEWEST_LEVEL,
     OLDEST_LEVEL,
@@ -30,9 +32,15 @@ UNASSIGNED: Final = UUID(int=1)
 SUPPORTED: Final = (
     Supported(METADATA_VERSION, OLDEST_LEVEL, NEWEST_LEVEL),
     Supported(TRANSACTION_VERSION, FIRST_FLOW, SECOND_FLOW),
+    Supported(GROUP_VERSION, 0, CONSUMER_GROUPS),
 )
-"""Features that a horolog registers. No Kafka supports exactly those of these names."""
-_SUPPORTED_NAMES: Final = {feature.name for feature in SUPPORTED}
+"""Features that a horolog registers."""
+_OURS: Final = (
+    {feature.name for feature in SUPPORTED},
+    {METADATA_VERSION, TRANSACTION_VERSION},  # of releases without consumer groups
+)
+"""Kafka 3.8 and 3.9 may have the same names, with older levels of `metadata.version`; each Kafka 4
+has more names."""
 
 _REMOTE: Final = "remote.storage.enable"
 _MAX_QUORUM_BYTES: Final = 1 << 20
@@ -65,7 +73,10 @@ def why_not(
 def was_led_by_another(image: Image, node_id: int) -> bool:
     """Return True if the last registration of this node was not by a horolog."""
     its = image.brokers.get(node_id)
-    return its is not None and {feature.name for feature in its.features} != _SUPPORTED_NAMES
+    if its is None:
+        return False
+    levels = {feature.name: feature.min_level for feature in its.features}
+    return set(levels) not in _OURS or levels[METADATA_VERSION] != OLDEST_LEVEL
 
 
 def _reasons(

@@ -66,6 +66,8 @@ class TopicRegistry:
     """Topics of a broker, indexed by name and by id."""
 
     def __init__(self) -> None:
+        self.version = 0
+        """Raised by every change of a topic."""
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._by_folded: dict[str, set[str]] = {}  # names that collide in Kafka's metrics
@@ -81,6 +83,7 @@ class TopicRegistry:
 
     def put(self, topic: Topic) -> None:
         """Add or replace a topic."""
+        self.version += 1
         old = self._by_name.get(topic.name)
         if old is not None:
             self._by_id.pop(old.topic_id, None)
@@ -90,12 +93,17 @@ class TopicRegistry:
 
     def remove(self, name: str) -> None:
         """Remove a topic."""
+        self.version += 1
         topic = self._by_name.pop(name)
         del self._by_id[topic.topic_id]
         alike = self._by_folded[_folded(name)]
         alike.discard(name)
         if not alike:
             del self._by_folded[_folded(name)]
+
+    def names(self) -> list[str]:
+        """Return the names of all topics."""
+        return list(self._by_name)
 
     def find(self, name: str) -> Topic | None:
         """Return the topic with this name, or None."""

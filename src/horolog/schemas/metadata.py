@@ -45,6 +45,10 @@ from horolog.schemas.fields import Encoder, Fields, uuid_of
 METADATA_VERSION: Final = "metadata.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 """The feature whose level says which versions of records are written."""
+GROUP_VERSION: Final = "group.version"
+"""The feature whose level says whether groups may use the consumer protocol (KIP-848)."""
+CONSUMER_GROUPS: Final = 1
+"""Level of `group.version` with consumer groups."""
 NEW_LOG_LEVEL: Final = 30
 """Level of `metadata.version` of a new log, 4.3-IV0: Kafka 4.3 and 4.4 open it."""
 NEWEST_LEVEL: Final = 33

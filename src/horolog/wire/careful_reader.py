@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from horolog.buffers import Buffer
-from horolog.wire.packing import INT16, INT32, MAX_STRING_BYTES, NO_UUID, NUMBERS
+from horolog.wire.packing import INT16, INT32, MAX_STRING_BYTES, MOST_INT8, NO_UUID, NUMBERS
 from horolog.wire.schema import Field, Shape
 
 __all__ = ["FIELDS_AT_A_TIME", "MAX_FIELDS", "TooManyFields", "Unreadable", "read_carefully"]
@@ -137,6 +137,8 @@ class _Cursor:
     def value(self, field: Field, is_flexible: bool) -> Any:
         self.spend()
         if field.shape is not None:
+            if field.is_nullable and not field.is_array and self.take(1)[0] > MOST_INT8:
+                return None
             return self.structure(field.shape)
         number = NUMBERS.get(field.type)
         if number is not None:

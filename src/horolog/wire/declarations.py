@@ -12,11 +12,15 @@ from dataclasses import MISSING
 from datetime import timedelta
 from importlib.abc import InspectLoader
 from importlib.machinery import PathFinder
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, get_origin
 
 from horolog.wire.api import ApiKey
 
 __all__ = ["Declared", "declaration", "declared_fields"]
+
+
+_NO_METADATA: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Declared(NamedTuple):
@@ -31,7 +35,9 @@ class Declared(NamedTuple):
 class _DeclaredField:
     """Stand-in for `dataclasses.field`."""
 
-    def __init__(self, *, metadata: Mapping[str, Any], default: Any = MISSING) -> None:
+    def __init__(
+        self, *, metadata: Mapping[str, Any] = _NO_METADATA, default: Any = MISSING
+    ) -> None:
         self.metadata = metadata
         self.default = default
 

@@ -15,8 +15,11 @@ __all__ = [
     "INT32",
     "INT64",
     "MAX_STRING_BYTES",
+    "MOST_INT8",
     "NO_UUID",
+    "NULL",
     "NUMBERS",
+    "THERE",
     "compact_string",
     "string",
     "tagged",
@@ -41,6 +44,10 @@ NUMBERS: Final = {
 """The types of fixed size, under kio's names."""
 NO_UUID: Final = bytes(16)
 EMPTY_TAGS: Final = b"\x00"
+NULL: Final = b"\xff"
+"""Before a structure that is null; a positive byte is before one that is there."""
+THERE: Final = b"\x01"
+MOST_INT8: Final = 127
 MAX_STRING_BYTES: Final = 0x7FFF
 """The limit of every string, compact or not, as in Apache Kafka."""
 

@@ -23,7 +23,7 @@ from uuid import UUID
 
 from horolog.buffers import Buffer
 from horolog.wire.careful_reader import read_carefully
-from horolog.wire.packing import MAX_STRING_BYTES, NO_UUID, NUMBERS
+from horolog.wire.packing import MAX_STRING_BYTES, MOST_INT8, NO_UUID, NUMBERS
 from horolog.wire.schema import Field, Shape
 
 __all__ = ["LARGE_BYTES", "Reader", "reader_of"]
@@ -164,7 +164,11 @@ class _Source:
             return self._number(field.type)
         if field.shape is not None:
             self._unpack()
-            return self._structure(field.shape)
+            return (
+                self._structure_or_null(field.shape)
+                if is_nullable
+                else self._structure(field.shape)
+            )
         name = self._name()
         if field.type == "uuid":
             self._unpack()
@@ -184,6 +188,15 @@ class _Source:
         self._write(f"if {is_wrong}: raise GiveUp", f"{name} = {take}")
         if is_nullable:
             self._indent = self._indent[1:]
+        return name
+
+    def _structure_or_null(self, shape: Shape) -> str:
+        """Write the reading of a structure that may be null; return the name of its value."""
+        name = self._name()
+        self._write("position += 1", f"if data[position - 1] > {MOST_INT8}: {name} = None", "else:")
+        self._indent += " "
+        self._write(f"{name} = {self._structure(shape)}")
+        self._indent = self._indent[1:]
         return name
 
     def _length(self, kind: str, is_flexible: bool) -> str:

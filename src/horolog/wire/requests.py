@@ -644,5 +644,28 @@ class ListTransactionsRequest:
     transactional_id_pattern: str | None = None
 
 
+class ConsumerGroupHeartbeatTopicPartitions:
+    topic_id: UUID | None
+    partitions: tuple[int, ...]
+
+
+class ConsumerGroupHeartbeatRequest:
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+    rack_id: str | None
+    rebalance_timeout_ms: int
+    subscribed_topic_names: tuple[str, ...] | None
+    subscribed_topic_regex: str | None = None
+    server_assignor: str | None
+    topic_partitions: tuple[ConsumerGroupHeartbeatTopicPartitions, ...] | None
+
+
+class ConsumerGroupDescribeRequest:
+    group_ids: tuple[str, ...]
+    include_authorized_operations: bool
+
+
 class ListConfigResourcesRequest:
     resource_types: tuple[int, ...] = ()

@@ -828,6 +828,66 @@ class ListTransactionsResponse(TypedDict):
     transaction_states: Sequence[ListTransactionsTransactionState]
 
 
+class ConsumerGroupHeartbeatTopicPartitions(TypedDict):
+    topic_id: NotRequired[UUID | None]
+    partitions: NotRequired[Sequence[int]]
+
+
+class Assignment(TypedDict):
+    topic_partitions: Sequence[ConsumerGroupHeartbeatTopicPartitions]
+
+
+class ConsumerGroupHeartbeatResponse(TypedDict):
+    throttle_time_ms: NotRequired[int]
+    error_code: NotRequired[int]
+    error_message: NotRequired[str | None]
+    member_id: NotRequired[str | None]
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: NotRequired[Assignment | None]
+
+
+class ConsumerGroupDescribeTopicPartitions(TypedDict):
+    topic_id: NotRequired[UUID | None]
+    topic_name: str
+    partitions: NotRequired[Sequence[int]]
+
+
+class ConsumerGroupDescribeAssignment(TypedDict):
+    topic_partitions: Sequence[ConsumerGroupDescribeTopicPartitions]
+
+
+class Member(TypedDict):
+    member_id: str
+    instance_id: NotRequired[str | None]
+    rack_id: NotRequired[str | None]
+    member_epoch: int
+    client_id: str
+    client_host: str
+    subscribed_topic_names: NotRequired[Sequence[str]]
+    subscribed_topic_regex: NotRequired[str | None]
+    assignment: ConsumerGroupDescribeAssignment
+    target_assignment: ConsumerGroupDescribeAssignment
+    member_type: NotRequired[int]
+
+
+class ConsumerGroupDescribeDescribedGroup(TypedDict):
+    error_code: NotRequired[int]
+    error_message: NotRequired[str | None]
+    group_id: str
+    group_state: str
+    group_epoch: int
+    assignment_epoch: int
+    assignor_name: str
+    members: Sequence[Member]
+    authorized_operations: NotRequired[int]
+
+
+class ConsumerGroupDescribeResponse(TypedDict):
+    throttle_time_ms: NotRequired[int]
+    groups: Sequence[ConsumerGroupDescribeDescribedGroup]
+
+
 class ConfigResource(TypedDict):
     resource_name: str
     resource_type: NotRequired[int]

@@ -168,7 +168,6 @@ def _describe(declared: Declared, request: ApiKey | None) -> Field:
     kafka_type: str = declared.metadata.get("kafka_type", "")
     inner, is_array, is_nullable = _take_apart(declared.type)
     shape = None if kafka_type else _shape(inner, request)
-    assert shape is None or is_array or "tag" in declared.metadata, "a bare structure"
     return Field(
         name=declared.name + "_ms" if kafka_type in _MILLISECONDS else declared.name,
         type=_PLAIN.get(kafka_type, kafka_type),

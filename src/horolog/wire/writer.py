@@ -16,7 +16,9 @@ from horolog.errors import MOST_CHARACTERS, ErrorCode, RequestRefused, printable
 from horolog.wire.api import ApiKey
 from horolog.wire.packing import (
     INT32,
+    NULL,
     NUMBERS,
+    THERE,
     compact_string,
     string,
     tagged,
@@ -153,6 +155,8 @@ def _value_writer(field: Field, is_flexible: bool, kind: Kind, api_key: ApiKey) 
             out += encode(value)
 
     if not field.is_array:
+        if field.shape is not None and field.is_nullable:
+            return partial(_write_or_null, write_item)
         return write_item
 
     write_length = _compact_length if is_flexible else _length
@@ -171,6 +175,13 @@ def _value_writer(field: Field, is_flexible: bool, kind: Kind, api_key: ApiKey) 
                 write_item(out, item)
 
     return write_array
+
+
+def _write_or_null(write_item: Writer, out: bytearray, value: Any) -> None:
+    """Append a structure that may be null: a byte tells which."""
+    out += NULL if value is None else THERE
+    if value is not None:
+        write_item(out, value)
 
 
 def _length(count: int | None) -> bytes:

@@ -12,6 +12,5 @@ group_transactions       offsets that groups commit in transactions
 live_groups              groups in memory, with their queues, timers and waiting requests
 offsets_log              groups and offsets as batches of `__consumer_offsets`
 shards                   loads the partitions of an internal topic, one after the other
-group_patterns           patterns of topics to which members of groups are subscribed
 group_lag                measures how far groups are behind
 """

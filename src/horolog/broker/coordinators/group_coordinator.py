@@ -16,8 +16,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from horolog.broker.coordinators.consumer_groups import ConsumerGroups, MayDescribe
 from horolog.broker.coordinators.group_transactions import GroupTransactions
-from horolog.broker.coordinators.live_groups import GroupEntry, LiveGroups
+from horolog.broker.coordinators.live_groups import ConsumerRules, GroupEntry, LiveGroups
 from horolog.broker.coordinators.offsets_log import OffsetsLog
 from horolog.broker.coordinators.shards import Shards
 from horolog.broker.coordinators.state_topics import StateTopic
@@ -28,6 +29,9 @@ from horolog.clock import Clock
 from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed
 from horolog.groups.capacity import Capacity
+from horolog.groups.consumers.commits import check_commit
+from horolog.groups.consumers.group import ConsumerGroup
+from horolog.groups.consumers.values import Beat, Beaten
 from horolog.groups.group import Group
 from horolog.groups.offsets import CommittedOffsets
 from horolog.groups.replay import GroupReplay, TopicId
@@ -63,6 +67,7 @@ class GroupCoordinator:
         store: OffsetsLog,
         clock: Clock,
         capacity: Capacity,
+        rules: ConsumerRules,
     ) -> None:
         self.expired = 0
         """Offsets that have expired since the start."""
@@ -70,7 +75,8 @@ class GroupCoordinator:
         self._store = store
         self._loop = asyncio.get_running_loop()
         self.offsets = CommittedOffsets(capacity=capacity)
-        self._groups = LiveGroups(limits, store, clock, self.offsets, capacity)
+        self._groups = LiveGroups(limits, store, clock, self.offsets, capacity, rules)
+        self.consumers = ConsumerGroups(self._groups, clock)
         self.transactions = GroupTransactions(self._groups, store, self.offsets)
         self._making_room: asyncio.Task[None] | None = None
         self._next_room_at = self._loop.time()
@@ -98,6 +104,7 @@ class GroupCoordinator:
             # A topic may have been deleted meanwhile.
             await self.restore(stored, lambda row: row.topic_id in (None, topic_id(row.topic)))
 
+        self.consumers.work_in(workers)
         self._shards = Shards(log, GroupReplay, take_over)
         if self._shards.is_loading:
             self._loader = self._loop.create_task(self._shards.run())
@@ -125,6 +132,9 @@ class GroupCoordinator:
             await turns.pause()
         for group in stored.groups:  # last: sessions begin with it
             self._groups.restore(group)
+            await turns.pause()
+        for group_id, records in stored.consumer.items():
+            self._groups.restore_consumers(group_id, records)
             await turns.pause()
         for group_id in owners:
             entry = self._groups.entry(group_id)
@@ -194,7 +204,7 @@ class GroupCoordinator:
         return await waiter
 
     def _join(self, entry: GroupEntry, join: Join) -> "GroupDecision[asyncio.Future[Joined]]":
-        group = entry.group
+        group = entry.classic
         if group is None:
             if join.member_id:
                 raise _no_member(join.member_id)
@@ -220,7 +230,7 @@ class GroupCoordinator:
         return await waiter
 
     def _sync(self, entry: GroupEntry, sync: Sync) -> "GroupDecision[asyncio.Future[Synced]]":
-        group = entry.group
+        group = entry.classic
         if group is None:
             raise _no_member(sync.member_id)
         try:
@@ -260,9 +270,23 @@ class GroupCoordinator:
             return  # as Kafka: the next one tells
         _check_id(group_id)
         group = self._groups.find(group_id)
-        if group is None:
+        if not isinstance(group, Group):
             raise _no_member(member_id)
         group.heartbeat(member_id, instance_id, generation, self._groups.now_ms())
+
+    async def consumer_heartbeat(
+        self, group_id: str, beat: Beat, may_describe: MayDescribe
+    ) -> Beaten:
+        """Take the heartbeat of a member of a consumer group; see `ConsumerGroups.heartbeat`.
+
+        Raises:
+            RequestRefused: as there, or the group is not loaded yet (14).
+            StorageFailed: as there.
+        """
+        self._check(group_id)
+        if not self._store.is_ready:
+            await self._store.ready()
+        return await self.consumers.heartbeat(group_id, beat, may_describe)
 
     async def leave(
         self, group_id: str, members: Sequence[tuple[str, str | None]]
@@ -276,7 +300,7 @@ class GroupCoordinator:
     def _leave(
         self, entry: GroupEntry, members: Sequence[tuple[str, str | None]]
     ) -> "GroupDecision[asyncio.Future[list[ErrorCode]]]":
-        group = entry.group
+        group = entry.classic
         if group is None:
             unknown: asyncio.Future[list[ErrorCode]] = self._loop.create_future()
             unknown.set_result([ErrorCode.unknown_member_id] * len(members))
@@ -327,11 +351,13 @@ class GroupCoordinator:
         if self._shards is not None and self._shards.has(group_id):
             return False
         entry = self._groups.get(group_id)
-        if entry is None or entry.group is None or entry.stored is None:
+        if entry is None or entry.group is None:
+            return False
+        if entry.classic is not None and entry.stored is None:
             return False
         if not entry.queue.is_idle:
             return False
-        entry.group.check_commit(by, self._groups.now_ms())
+        self._check_commit(entry, by, rows)
         if not self._store.write_records(group_id, records, count, now_ms):
             return False
         self.offsets.put_unread(group_id, partitions, rows)
@@ -341,7 +367,7 @@ class GroupCoordinator:
         self, entry: GroupEntry, by: Committer, offsets: Callable[[], Sequence[OffsetRow]]
     ) -> GroupDecision[None]:
         if entry.group is not None:
-            entry.group.check_commit(by, self._groups.now_ms())
+            self._check_commit(entry, by, offsets)
         elif by.generation >= 0:
             raise RequestRefused(
                 ErrorCode.group_id_not_found, f"the group {entry.group_id!r} does not exist"
@@ -360,6 +386,14 @@ class GroupCoordinator:
 
         groups = () if new_row is None else (new_row,)
         return GroupDecision(None, GroupChange(groups=groups, offsets=rows), apply)
+
+    def _check_commit(
+        self, entry: GroupEntry, by: Committer, rows: Callable[[], Sequence[OffsetRow]]
+    ) -> None:
+        if entry.classic is not None:
+            entry.classic.check_commit(by, self._groups.now_ms())
+        elif entry.consumers is not None:
+            check_commit(entry.consumers, by, rows)
 
     async def replace_offset(self, before: OffsetRow, after: OffsetRow) -> None:
         """Replace a committed offset if it is unchanged, whoever is a member of the group.
@@ -418,9 +452,19 @@ class GroupCoordinator:
         """
         self.check_loaded(group_id)
         group = self._groups.find(group_id)
-        return None if group is None else group.describe()
+        return group.describe() if isinstance(group, Group) else None
 
-    def all(self) -> list[Group]:
+    def consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        """Return the consumer group of an id, if there is one; read-only.
+
+        Raises:
+            RequestRefused: it is not loaded yet (14).
+        """
+        self.check_loaded(group_id)
+        group = self._groups.find(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def all(self) -> list[Group | ConsumerGroup]:
         """Return all groups; read-only."""
         return [entry.group for entry in self._groups if entry.group is not None]
 
@@ -444,11 +488,14 @@ class GroupCoordinator:
             raise RequestRefused(
                 ErrorCode.non_empty_group, f"the group {entry.group_id!r} is not empty"
             )
-        return GroupDecision(None, self._drop(entry.group_id), partial(self._groups.forget, entry))
+        return GroupDecision(None, self._drop(entry), partial(self._groups.forget, entry))
 
-    def _drop(self, group_id: str) -> GroupChange:
+    def _drop(self, entry: GroupEntry) -> GroupChange:
         """Return the change that drops a group with its offsets."""
+        group_id, consumers = entry.group_id, entry.consumers
         gone = [(group_id, *key) for key in self.offsets.keys(group_id)]
+        if consumers is not None:
+            return GroupChange(dropped_offsets=gone, records=consumers.dropped())
         return GroupChange(dropped_groups=[group_id], dropped_offsets=gone)
 
     async def forget_topic(self, topic: str, forget: Callable[[], Awaitable[object]]) -> None:
@@ -520,7 +567,10 @@ class GroupCoordinator:
         None expires while the group rebalances: its topics are not known (KAFKA-13636).
         """
         group_id, group = entry.group_id, entry.group
-        if group is None or group.state not in (GroupState.EMPTY, GroupState.STABLE):
+        if group is None:
+            return GroupDecision((0, 0))
+        settled = (GroupState.EMPTY, GroupState.STABLE)
+        if entry.classic is not None and group.state not in settled:
             return GroupDecision((0, 0))
         gone = self.offsets.expired(
             group_id, now_ms, retention_ms, entry.empty_since_ms, group.subscriptions
@@ -528,7 +578,7 @@ class GroupCoordinator:
         is_last = len(gone) == len(self.offsets.keys(group_id))
         if group.is_idle and is_last:
             forget = partial(self._groups.forget, entry)
-            return GroupDecision((len(gone), 1), self._drop(group_id), forget)
+            return GroupDecision((len(gone), 1), self._drop(entry), forget)
         if not gone:
             return GroupDecision((0, 0))
         change = GroupChange(dropped_offsets=[(group_id, *key) for key in gone])
@@ -545,6 +595,7 @@ class GroupCoordinator:
             await asyncio.wait([self._loader])
         if self._making_room is not None:
             self._making_room.cancel()
+        await self.consumers.close()
         await self._groups.close()
 
 

@@ -15,6 +15,7 @@ from horolog.broker.coordinators.live_groups import GroupEntry, LiveGroups
 from horolog.broker.coordinators.offsets_log import OffsetsLog, written
 from horolog.broker.scheduling.group_queue import GroupDecision
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.groups.consumers.commits import check_transactional_commit
 from horolog.groups.offsets import CommittedOffsets
 from horolog.groups.rows import (
     GroupChange,
@@ -82,8 +83,10 @@ class GroupTransactions:
         confirm: Callable[[], object],
     ) -> GroupDecision[None]:
         confirm()
-        if entry.group is not None:
-            entry.group.check_transactional_commit(*by)
+        if entry.classic is not None:
+            entry.classic.check_transactional_commit(by)
+        elif entry.consumers is not None:
+            check_transactional_commit(entry.consumers, by, offsets)
         elif by.generation >= 0:
             raise RequestRefused(
                 ErrorCode.group_id_not_found, f"the group {entry.group_id!r} does not exist"

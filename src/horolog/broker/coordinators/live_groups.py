@@ -6,20 +6,23 @@ to the group's next deadline, and waiting requests are answered.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from horolog.broker.coordinators.offsets_log import OffsetsLog
 from horolog.broker.scheduling.group_queue import GroupDecision, GroupQueue
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.capacity import Capacity
+from horolog.groups.consumers.group import ConsumerGroup
+from horolog.groups.consumers.heartbeats import expired
+from horolog.groups.consumers.values import ConsumerLimits, GroupTimes, Step, Topics
 from horolog.groups.group import Group
 from horolog.groups.offsets import CommittedOffsets
-from horolog.groups.rows import GroupChange, GroupRow
+from horolog.groups.rows import GroupChange, GroupRecord, GroupRow
 from horolog.groups.values import Completed, GroupLimits, GroupState, Waiter
-from horolog.schemas.offsets import Key
+from horolog.schemas.offsets import GroupKey, Key
 
 T = TypeVar("T")
 
@@ -50,22 +53,41 @@ class GroupEntry:
     def __init__(self, group_id: str, queue: GroupQueue) -> None:
         self.group_id = group_id
         self.queue = queue
-        self.group: Group | None = None
+        self.group: Group | ConsumerGroup | None = None
         self.stored: GroupRow | None = None
         self.empty_since_ms: int | None = None
         self.noting = False
         self.timer: asyncio.TimerHandle | None = None
         self.timer_at_ms = 0
 
-    def row(self) -> GroupRow:
-        """Return the row of the group without members."""
+    @property
+    def classic(self) -> Group | None:
+        """The group, if it is a classic one."""
+        return self.group if isinstance(self.group, Group) else None
+
+    @property
+    def consumers(self) -> ConsumerGroup | None:
+        """The group, if the broker assigns its partitions (KIP-848)."""
+        return self.group if isinstance(self.group, ConsumerGroup) else None
+
+    def row(self) -> GroupRow | None:
+        """Return the row of a classic group without members; None of others."""
         if self.group is None:
             return GroupRow(self.group_id, "", self.empty_since_ms)
-        return self.group.row(self.empty_since_ms)
+        return None if self.classic is None else self.classic.row(self.empty_since_ms)
 
     def note_stored(self, row: GroupRow) -> None:
         """Note that the row is stored."""
         self.stored = row._replace(members=())  # which may be large
+
+
+class ConsumerRules(NamedTuple):
+    """What consumer groups go by (KIP-848)."""
+
+    limits: ConsumerLimits
+    times: Callable[[str], GroupTimes]
+    """Returns the settings of a group as they are now."""
+    topics: Topics
 
 
 class LiveGroups:
@@ -78,7 +100,9 @@ class LiveGroups:
         clock: Clock,
         offsets: CommittedOffsets,
         capacity: Capacity,
+        rules: ConsumerRules,
     ) -> None:
+        self.rules = rules
         self._limits = limits
         self._store = store
         self._clock = clock
@@ -102,7 +126,7 @@ class LiveGroups:
         """Return the entry of a group id, if it exists."""
         return self._entries.get(group_id)
 
-    def find(self, group_id: str) -> Group | None:
+    def find(self, group_id: str) -> Group | ConsumerGroup | None:
         """Return the group of an id, if it exists."""
         entry = self._entries.get(group_id)
         return None if entry is None else entry.group
@@ -126,6 +150,19 @@ class LiveGroups:
         group = entry.group = Group(entry.group_id, self._limits, self._capacity)
         return group
 
+    def consumer_group(self, group_id: str) -> ConsumerGroup:
+        """Return a new consumer group, which is in no entry yet."""
+        times = partial(self.rules.times, group_id)
+        return ConsumerGroup(group_id, self.rules.limits, self._capacity, times)
+
+    def restore_consumers(self, group_id: str, records: Iterable[GroupRecord]) -> None:
+        """Create a consumer group as it was stored; sessions of its members begin now."""
+        entry = self.entry(group_id)
+        group = entry.group = self.consumer_group(group_id)
+        group.restore(records, self.now_ms(), self._clock.now_ms())
+        group.resolved_version = self.rules.topics.version
+        self._arm(entry, group)
+
     def restore(self, row: GroupRow) -> None:
         """Create a group as it was stored; sessions of its members begin now."""
         entry = self.entry(row.group_id)
@@ -143,7 +180,7 @@ class LiveGroups:
 
     def drop_if_unused(self, entry: GroupEntry) -> None:
         """Drop a group that a refused join created, unless something of it is stored."""
-        group = entry.group
+        group = entry.classic
         if group is None or entry.stored is not None or not self._offsets.is_empty(entry.group_id):
             return
         if group.is_unused:
@@ -193,6 +230,28 @@ class LiveGroups:
 
         return GroupDecision(waiter, GroupChange(groups=[storing.row]), apply, refused)
 
+    def stepped(self, entry: GroupEntry, group: ConsumerGroup, step: Step) -> GroupDecision[Any]:
+        """Return the decision that a step of a consumer group is.
+
+        The group takes the entry if it is not there yet: the classic group that was there has no
+        members.
+        """
+        records = step.records
+        was = entry.group
+        if was is not group and entry.stored is not None:
+            records = [(GroupKey(entry.group_id), None), *records]
+
+        def apply() -> None:
+            if was is not group:
+                if was is not None:
+                    was.kill()
+                entry.group, entry.stored, entry.empty_since_ms = group, None, None
+            group.apply(step, self.now_ms())
+            self._arm(entry, group)
+
+        change = GroupChange(records=records) if records else None
+        return GroupDecision(step.answer, change, apply)
+
     def perform(
         self, entry: GroupEntry, group: Group, decide: Callable[[int], list[Completed]]
     ) -> None:
@@ -227,7 +286,7 @@ class LiveGroups:
         noted.add_done_callback(partial(self._on_noted, entry))
 
     def _is_to_be_noted(self, entry: GroupEntry) -> bool:
-        group, stored = entry.group, entry.stored
+        group, stored = entry.classic, entry.stored
         if group is None:
             return False
         if stored is None:
@@ -240,6 +299,7 @@ class LiveGroups:
         if not self._is_to_be_noted(entry):
             return GroupDecision(None)
         row = entry.row()
+        assert row is not None, "it is a classic group"
         return GroupDecision(None, GroupChange(groups=[row]), partial(entry.note_stored, row))
 
     def _on_noted(self, entry: GroupEntry, written: "asyncio.Future[None]") -> None:
@@ -263,7 +323,7 @@ class LiveGroups:
             raise error
         self.warn(f"records of the group {group_id!r} could not be dropped yet", error)
 
-    def _arm(self, entry: GroupEntry, group: Group) -> None:
+    def _arm(self, entry: GroupEntry, group: Group | ConsumerGroup) -> None:
         """Set the timer for `tick`; a timer that fires too early does no harm."""
         deadline_ms = group.next_deadline_ms()
         if deadline_ms is None or entry.group is not group or self._closed:
@@ -273,15 +333,34 @@ class LiveGroups:
             entry.timer_at_ms = deadline_ms
             entry.timer = self._loop.call_at((deadline_ms + 1) / 1000, self._on_timer, entry, group)
 
-    def _on_timer(self, entry: GroupEntry, group: Group) -> None:
+    def _on_timer(self, entry: GroupEntry, group: Group | ConsumerGroup) -> None:
         entry.timer = None
-        entry.queue.run(partial(self._tick, entry, group))
+        if isinstance(group, Group):
+            entry.queue.run(partial(self._tick, entry, group))
+        else:
+            fenced = entry.queue.run(partial(self._fence, entry, group), exclusive=True)
+            fenced.add_done_callback(partial(self._on_fenced, entry))
 
     def _tick(self, entry: GroupEntry, group: Group) -> GroupDecision[None]:
         if entry.group is group:  # otherwise deleted while this was queued
             self.perform(entry, group, group.tick)
             self.drop_if_unused(entry)
         return GroupDecision(None)
+
+    def _fence(self, entry: GroupEntry, group: ConsumerGroup) -> GroupDecision[None]:
+        """Remove the members of a consumer group whose time is over."""
+        if entry.group is not group:
+            return GroupDecision(None)
+        step = expired(group, self.rules.topics, self.now_ms())
+        self._arm(entry, group)
+        return GroupDecision(None) if step is None else self.stepped(entry, group, step)
+
+    def _on_fenced(self, entry: GroupEntry, written: "asyncio.Future[None]") -> None:
+        error = None if written.cancelled() else written.exception()
+        if isinstance(error, HorologError):
+            self.warn(f"members of the group {entry.group_id!r} could not be removed yet", error)
+        elif error is not None:
+            raise error
 
     def _cancel_timer(self, entry: GroupEntry) -> None:
         if entry.timer is not None:

@@ -3,6 +3,7 @@
     topics, configs, cluster         topics, settings, and the cluster itself; `acls`: its rights
     produce, fetch, list_offsets     records and their offsets; `records`: deletion, leader epochs
     groups, group_tools              requests of group members; requests of tools
+    consumer_groups                  groups that the broker assigns (KIP-848)
     commits, offsets                 commits of offsets; reading and deleting committed offsets
     transactions, transaction_tools  requests of producers; requests of tools
     quotas                           quotas of clients
@@ -17,6 +18,7 @@ from horolog.broker.handlers import (
     cluster,
     commits,
     configs,
+    consumer_groups,
     fetch,
     group_tools,
     groups,
@@ -37,6 +39,7 @@ __all__ = [
     "cluster",
     "commits",
     "configs",
+    "consumer_groups",
     "fetch",
     "group_tools",
     "groups",

@@ -12,6 +12,8 @@ from horolog.broker.handlers.results import PartOutcome, cluster_bits, each
 from horolog.errors import ErrorCode, printable
 from horolog.rights.entries import CLUSTER_NAME
 from horolog.schemas.metadata import (
+    CONSUMER_GROUPS,
+    GROUP_VERSION,
     METADATA_VERSION,
     NEWEST_LEVEL,
     OLDEST_LEVEL,
@@ -55,8 +57,11 @@ if TYPE_CHECKING:
 # A version that is not served is answered in v0 (see dispatch).
 
 
-_FLOWS = Versions(FIRST_FLOW, SECOND_FLOW)
-_LEVELS = Versions(OLDEST_LEVEL, NEWEST_LEVEL)
+_LEVELS = {
+    METADATA_VERSION: Versions(OLDEST_LEVEL, NEWEST_LEVEL),
+    TRANSACTION_VERSION: Versions(FIRST_FLOW, SECOND_FLOW),
+    GROUP_VERSION: Versions(0, CONSUMER_GROUPS),
+}
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z", re.ASCII)
 _ANY_NODE: Final = -1
@@ -72,6 +77,7 @@ def api_versions(
     finalised = {
         METADATA_VERSION: broker.metadata_version,
         TRANSACTION_VERSION: broker.transaction_version,
+        GROUP_VERSION: broker.group_version,
     }
     return {
         "error_code": ErrorCode.none,
@@ -81,11 +87,7 @@ def api_versions(
         ],
         "supported_features": [
             {"name": name, "min_version": levels.min, "max_version": levels.max}
-            for name, levels in (
-                *FEATURES.items(),
-                (METADATA_VERSION, _LEVELS),
-                (TRANSACTION_VERSION, _FLOWS),
-            )
+            for name, levels in (*FEATURES.items(), *_LEVELS.items())
         ],
         "finalized_features_epoch": 0,
         "finalized_features": [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NotRequired, TypeAlias, TypedDict,
 from horolog.broker.authorisation import GROUP, TOPIC, Access
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api, shortcut
-from horolog.broker.handlers.groups import commit_error_code
+from horolog.broker.handlers.groups import SAYS_EPOCH, commit_error_code
 from horolog.buffers import Buffer
 from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
@@ -353,6 +353,7 @@ async def offset_commit(
         body.member_id,
         body.group_instance_id,
         body.generation_id_or_member_epoch,
+        says_epoch=request.version >= SAYS_EPOCH,
     )
     try:
         if broker.access.allows(request.peer, ApiKey.OFFSET_COMMIT, GROUP, body.group_id):

@@ -11,6 +11,7 @@ from horolog.broker.handlers.groups import group_error_code
 from horolog.broker.handlers.results import apart_if, each
 from horolog.broker.scheduling.codec_threads import Checkpoint
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for, printable
+from horolog.groups.consumers.group import ConsumerGroup
 from horolog.groups.group import Group
 from horolog.groups.values import GroupSnapshot, GroupState
 from horolog.rights.entries import CLUSTER_NAME
@@ -33,10 +34,8 @@ if TYPE_CHECKING:
 # v1  throttle time
 # v3  flexible
 # v4  state, and a filter on it (KIP-518)
-# v5  type, and a filter on it (KIP-848): all groups here are classic
+# v5  type, and a filter on it (KIP-848)
 
-
-GROUP_TYPE = "classic"
 
 _MANY_LISTED: Final = 1_000
 
@@ -52,8 +51,8 @@ def list_groups(
     groups = broker.groups.all()
     if not access.sees(request.peer, describe, CLUSTER, CLUSTER_NAME):
         groups = [it for it in groups if access.sees(request.peer, describe, GROUP, it.group_id)]
-    if types and GROUP_TYPE not in types:
-        groups = []
+    if types:
+        groups = [group for group in groups if group.kind in types]
     error_code = ErrorCode.none
     if broker.groups.is_loading:
         error_code = ErrorCode.coordinator_load_in_progress
@@ -61,7 +60,7 @@ def list_groups(
 
 
 def _listed(
-    groups: list[Group],
+    groups: list[Group | ConsumerGroup],
     states: set[str],
     error_code: ErrorCode,
     checkpoint: Checkpoint,
@@ -77,7 +76,7 @@ def _listed(
                 "group_id": group.group_id,
                 "protocol_type": group.protocol_type or "",
                 "group_state": state,
-                "group_type": GROUP_TYPE,
+                "group_type": group.kind,
             }
         )
     return {"error_code": error_code, "groups": listed}
@@ -106,7 +105,8 @@ _MEMBER_BYTES: Final = 64  # for what making the answer of one costs
 class _Found(NamedTuple):
     """Description of a group, and its size in bytes."""
 
-    group: GroupSnapshot | ErrorCode | None
+    group: GroupSnapshot | ErrorCode | str
+    """Without a snapshot or an error, why there is none."""
     size: int
 
 
@@ -136,7 +136,9 @@ def _find(request: Request[DescribeGroupsRequest], group_id: str, broker: Broker
     except RequestRefused as error:
         return _Found(code_for(error), 0)
     if group is None:
-        return _Found(None, 0)
+        there = broker.groups.has(group_id)
+        said = "is not a classic group" if there else "not found"
+        return _Found(f"Group {group_id} {said}.", 0)
     size = len(group.protocol_type) + len(group.protocol_name)
     for member in group.members:
         size += _MEMBER_BYTES + sum(len(field or "") for field in member)
@@ -170,7 +172,7 @@ def _descriptions(
 
 
 def _described(
-    group_id: str, group: GroupSnapshot | ErrorCode | None, version: int
+    group_id: str, group: GroupSnapshot | ErrorCode | str, version: int
 ) -> "DescribedGroup":
     described: DescribedGroup = {
         "error_code": ErrorCode.none,
@@ -182,10 +184,10 @@ def _described(
     }
     if isinstance(group, ErrorCode):
         described["error_code"] = group
-    elif group is None:
+    elif isinstance(group, str):
         if version >= 6:
             described["error_code"] = ErrorCode.group_id_not_found
-        described["error_message"] = printable(f"Group {group_id} not found.")
+        described["error_message"] = printable(group)
         described["group_state"] = GroupState.DEAD.value
     else:
         described["group_state"] = group.state.value

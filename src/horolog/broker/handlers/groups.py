@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 # --- The error codes of failed operations on consumer groups ----------------------------
 
 
-_SAYS_NOT_FOUND = 9  # the first version of OffsetCommit that says that a group is not there
+SAYS_EPOCH: Final = 9
+"""First version of OffsetCommit that has errors for epochs, and for a group that is not there."""
 
 
 def group_error_code(error: HorologError) -> ErrorCode:
@@ -51,7 +52,7 @@ def group_error_code(error: HorologError) -> ErrorCode:
 def commit_error_code(error: HorologError, version: int) -> ErrorCode:
     """Return the error code for a failed commit in this version of OffsetCommit."""
     error_code = group_error_code(error)
-    if error_code is ErrorCode.group_id_not_found and version < _SAYS_NOT_FOUND:
+    if error_code is ErrorCode.group_id_not_found and version < SAYS_EPOCH:
         return ErrorCode.illegal_generation
     return error_code
 

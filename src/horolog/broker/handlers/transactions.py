@@ -406,7 +406,12 @@ async def _commit(
         broker.groups.check_loaded(body.group_id)
         await broker.groups.transactions.commit(
             body.group_id,
-            Committer(body.member_id, body.group_instance_id, body.generation_id),
+            Committer(
+                body.member_id,
+                body.group_instance_id,
+                body.generation_id,
+                says_epoch=request.version >= _BY_ID,
+            ),
             TransactionProducer(body.producer_id, body.producer_epoch),
             partial(existing_rows, broker, topics),
             admit,

@@ -8,19 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from overrides import override
 
-from horolog.broker import group_patterns
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.groups import check_pattern, resolve
 
 NAMES = ["orders", "orders.eu", "payments", "__consumer_offsets"]
 SLOW = "(?:(?:a*){30}){20}"
 MANY_NAMES = ["n" * 249] * 10_000
-
-
-check_pattern, resolve = group_patterns.check_pattern, group_patterns.resolve
-
-
-def anything(name: str) -> bool:
-    return True
 
 
 @pytest.mark.parametrize(
@@ -57,7 +50,7 @@ def test_a_pattern_is_refused_that_takes_too_long_for_the_topics_that_there_are(
 
 def test_a_pattern_finds_whole_names_internal_topics_too_and_minds_case() -> None:
     patterns = ["orders", "orders.*", "order", "(?i)ORDERS", "ORDERS", "__.*", ""]
-    assert resolve(patterns, NAMES, anything) == {
+    assert resolve(patterns, NAMES) == {
         "orders": {"orders"},
         "orders.*": {"orders", "orders.eu"},
         "order": frozenset(),
@@ -68,31 +61,19 @@ def test_a_pattern_finds_whole_names_internal_topics_too_and_minds_case() -> Non
     }
 
 
-def test_topics_that_may_not_be_described_are_left_out_and_asked_about_once() -> None:
-    asked = []
-
-    def may_describe(name: str) -> bool:
-        asked.append(name)
-        return name != "orders"
-
-    found = resolve(["orders.*", ".*s"], NAMES, may_describe)
-    assert found == {"orders.*": {"orders.eu"}, ".*s": {"payments", "__consumer_offsets"}}
-    assert sorted(asked) == sorted(NAMES)
-
-
 @given(st.lists(st.sampled_from(["a.*", "b.*", ".*b", "[", SLOW, "a|b"]), unique=True))
 def test_a_pattern_that_cannot_be_resolved_disturbs_no_other(patterns: list[str]) -> None:
     names = ["a", "b", "ab", "ba"]
-    found = resolve(patterns, names, anything)
+    found = resolve(patterns, names)
     assert found.keys() == set(patterns) - {"["}
-    assert all(found[pattern] == resolve([pattern], names, anything)[pattern] for pattern in found)
+    assert all(found[pattern] == resolve([pattern], names)[pattern] for pattern in found)
 
 
 def test_what_takes_too_long_keeps_its_topics_and_the_log_says_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with caplog.at_level(logging.WARNING, "horolog.broker"):
-        assert resolve([SLOW, "n*"], MANY_NAMES, anything) == {"n*": {"n" * 249}}
+    with caplog.at_level(logging.WARNING, "horolog.groups"):
+        assert resolve([SLOW, "n*"], MANY_NAMES) == {"n*": {"n" * 249}}
     (message,) = caplog.messages
     assert message.startswith(
         f"topics of the pattern {SLOW!r} stay as they were: it takes too long"
@@ -103,8 +84,8 @@ def test_a_group_of_many_patterns_is_resolved_for_a_limited_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     seconds: Iterator[float] = iter([0.0, 1.0, 4.9, 5.0, 6.0])
-    override(monkeypatch, "horolog.broker", monotonic=lambda: next(seconds))
-    found = resolve(["o.*", "p.*", "q.*", "r.*"], NAMES, anything)
+    override(monkeypatch, "horolog.groups", monotonic=lambda: next(seconds))
+    found = resolve(["o.*", "p.*", "q.*", "r.*"], NAMES)
     assert found == {"o.*": {"orders", "orders.eu"}, "p.*": {"payments"}}
     assert [message[:40] for message in caplog.messages] == [
         "topics of the pattern 'q.*' stay as they",
@@ -115,8 +96,8 @@ def test_a_group_of_many_patterns_is_resolved_for_a_limited_time(
 def test_a_group_whose_patterns_find_too_many_topics_keeps_what_it_had(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    override(monkeypatch, "horolog.broker", MOST_RESOLVED=5)
-    found = resolve([".*", "o.*", ".*s.*", "p.*"], NAMES, anything)
+    override(monkeypatch, "horolog.groups", MOST_RESOLVED=5)
+    found = resolve([".*", "o.*", ".*s.*", "p.*"], NAMES)
     assert found.keys() == {".*", ".*s.*", "p.*"}
     assert found[".*"] is found[".*s.*"], "equal sets count once"
     assert ["more than 5 topics" in message for message in caplog.messages] == [True]

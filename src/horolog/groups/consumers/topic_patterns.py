@@ -6,8 +6,7 @@ name; it takes escapes of letters that are not ASCII, and patterns of any size.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable
-from functools import cache
+from collections.abc import Collection, Iterable
 from time import monotonic
 from typing import Final
 
@@ -42,21 +41,17 @@ def check_pattern(expression: str, names: Iterable[str]) -> None:
         ) from None
 
 
-def resolve(
-    patterns: Iterable[str], names: Collection[str], may_describe: Callable[[str], bool]
-) -> dict[str, frozenset[str]]:
+def resolve(patterns: Iterable[str], names: Collection[str]) -> dict[str, frozenset[str]]:
     """Return the topics that each pattern finds. For a worker thread.
 
     Args:
         patterns: patterns of one group, those that have waited longest first.
         names: all topics.
-        may_describe: returns True for topics that the patterns may find.
 
     Returns:
         The topics by pattern. A pattern that takes too long, or finds too many, is not in it: the
         caller leaves it as it was. The reason is logged.
     """
-    sees = cache(may_describe)
     shared: dict[frozenset[str], frozenset[str]] = {}
     resolved: dict[str, frozenset[str]] = {}
     until, room = monotonic() + RESOLVING_SECONDS, MOST_RESOLVED
@@ -66,7 +61,7 @@ def resolve(
             _refuse_slow(pattern, names)
             if monotonic() >= until:
                 raise ValueError(f"its group's patterns take more than {RESOLVING_SECONDS:g} s")
-            topics = frozenset(name for name in names if pattern.matches(name) and sees(name))
+            topics = frozenset(name for name in names if pattern.matches(name))
             if topics not in shared and len(topics) > room:
                 raise ValueError(f"its group's patterns find more than {MOST_RESOLVED} topics")
         except ValueError as error:

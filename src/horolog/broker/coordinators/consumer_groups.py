@@ -1,0 +1,170 @@
+"""Consumer groups of the broker (KIP-848): their heartbeats in the queue of each group.
+
+A heartbeat is decided on the state in memory, its records are written, and then they count. What
+takes long is done in a thread, and the heartbeat decided again with what came out: assignments of
+large groups. The patterns of a group are resolved beside its heartbeats.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any
+
+from horolog.broker.coordinators.live_groups import GroupEntry, LiveGroups
+from horolog.broker.scheduling.group_queue import GroupDecision
+from horolog.clock import Clock
+from horolog.errors import ErrorCode, HorologError, RequestRefused
+from horolog.groups.consumers.change import Assigned, AssignmentNeeded, Now
+from horolog.groups.consumers.group import ConsumerGroup
+from horolog.groups.consumers.heartbeats import heartbeat
+from horolog.groups.consumers.subscription_patterns import Resolution, patterns_due, resolved
+from horolog.groups.consumers.topic_patterns import resolve
+from horolog.groups.consumers.values import Beat, Beaten
+from horolog.groups.values import GroupState
+
+_LOG = logging.getLogger(__name__)
+
+MayDescribe = Callable[[str], bool]
+"""Tells whether a client may describe a topic."""
+
+
+class ConsumerGroups:
+    """Heartbeats of consumer groups. For the event loop's thread only."""
+
+    def __init__(self, groups: LiveGroups, clock: Clock) -> None:
+        self._groups = groups
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._workers: Executor | None = None
+        self._assigning: dict[str, asyncio.Task[Assigned]] = {}
+        self._resolving: dict[str, asyncio.Task[None]] = {}
+
+    def work_in(self, workers: Executor) -> None:
+        """Do what takes long in threads of these."""
+        self._workers = workers
+
+    async def heartbeat(self, group_id: str, beat: Beat, may_describe: MayDescribe) -> Beaten:
+        """Take a heartbeat, and return the answer once its records are in the log.
+
+        Args:
+            may_describe: asks about topics that patterns of the group match.
+
+        Raises:
+            RequestRefused: as `groups.consumers.heartbeats.heartbeat`, or there is no such
+                consumer group (69).
+            StorageFailed: a write failed; nothing has changed.
+        """
+        entry = self._groups.entry(group_id)
+        made: Assigned | None = None
+        while True:
+            decide = partial(self._decide, entry, beat, made)
+            try:
+                answer = await entry.queue.run(decide, exclusive=True)
+                break
+            except AssignmentNeeded as needed:
+                made = await self._assigned(group_id, needed)
+        group = entry.consumers
+        if group is not None and group.regexes:
+            self._resolve_if_due(entry, group, may_describe)
+        return answer
+
+    def _decide(
+        self, entry: GroupEntry, beat: Beat, made: Assigned | None
+    ) -> GroupDecision[Beaten]:
+        group = self._group(entry, beat)
+        step = heartbeat(group, beat, self._groups.rules.topics, self._now(), made)
+        return self._groups.stepped(entry, group, step)
+
+    def _group(self, entry: GroupEntry, beat: Beat) -> ConsumerGroup:
+        group = entry.group
+        if isinstance(group, ConsumerGroup):
+            return group
+        joins = beat.epoch == 0
+        if group is None:
+            if not joins:
+                text = "Consumer group" if beat.epoch > 0 else "Group"
+                raise _not_found(f"{text} {entry.group_id} not found.")
+            return self._groups.consumer_group(entry.group_id)
+        if joins and group.state is GroupState.EMPTY:
+            return self._groups.consumer_group(entry.group_id)
+        raise _not_found(f"Group {entry.group_id} is not a consumer group.")
+
+    def _now(self) -> Now:
+        return Now(self._groups.now_ms(), self._clock.now_ms())
+
+    # --- in threads ---------------------------------------------------------------------
+
+    async def _assigned(self, group_id: str, needed: AssignmentNeeded) -> Assigned:
+        """Return an assignment that is made in a thread; heartbeats of one group share it."""
+        task = self._assigning.get(group_id)
+        if task is None:
+            task = self._loop.create_task(self._assign(needed))
+            self._assigning[group_id] = task
+            task.add_done_callback(lambda _: self._assigning.pop(group_id, None))
+        return await asyncio.shield(task)
+
+    async def _assign(self, needed: AssignmentNeeded) -> Assigned:
+        assignment = needed.assignment
+        targets = await self._loop.run_in_executor(self._workers, assignment.targets)
+        return Assigned(assignment, targets)
+
+    def _resolve_if_due(
+        self, entry: GroupEntry, group: ConsumerGroup, may_describe: MayDescribe
+    ) -> None:
+        if entry.group_id in self._resolving:
+            return
+        topics = self._groups.rules.topics
+        patterns = patterns_due(group, topics, self._groups.now_ms())
+        if not patterns:
+            return
+        looked_at = topics.version, self._now()
+        work = self._resolve(entry, group, patterns, looked_at, may_describe)
+        task = self._resolving[entry.group_id] = self._loop.create_task(work)
+        task.add_done_callback(partial(self._on_resolved, entry.group_id))
+
+    async def _resolve(
+        self,
+        entry: GroupEntry,
+        group: ConsumerGroup,
+        patterns: Collection[str],
+        looked_at: tuple[int, Now],
+        may_describe: MayDescribe,
+    ) -> None:
+        version, now = looked_at
+        find = partial(resolve, patterns, self._groups.rules.topics.names())
+        matched = await self._loop.run_in_executor(self._workers, find)
+        # Rights may change while a thread works: they are asked here.
+        may = {name: may_describe(name) for name in set().union(*matched.values())}
+        found = {regex: {name for name in of if may[name]} for regex, of in matched.items()}
+        resolution = Resolution(found, version, 0, now)
+        await entry.queue.run(partial(self._take, entry, group, resolution), exclusive=True)
+
+    def _take(
+        self, entry: GroupEntry, group: ConsumerGroup, found: Resolution
+    ) -> GroupDecision[None]:
+        if entry.group is not group:
+            return GroupDecision(None)
+        group.resolved_at_ms, group.resolved_version = found.now.loop_ms, found.names_version
+        return self._groups.stepped(entry, group, resolved(group, self._groups.rules.topics, found))
+
+    def _on_resolved(self, group_id: str, task: "asyncio.Task[None]") -> None:
+        del self._resolving[group_id]
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, HorologError):
+            self._groups.warn(f"topics of patterns of {group_id!r} do not count yet", error)
+        elif error is not None:
+            _LOG.error("a bug in the patterns of groups", exc_info=error)
+
+    async def close(self) -> None:
+        """Stop what threads do for groups."""
+        tasks: list[asyncio.Task[Any]] = [*self._assigning.values(), *self._resolving.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+def _not_found(message: str) -> RequestRefused:
+    return RequestRefused(ErrorCode.group_id_not_found, message)

@@ -1,0 +1,315 @@
+"""One operation of a member on its group while it is decided: what changes, and the records of it.
+
+The steps, in the order of the records: the member and its subscription; the epoch of the group, if
+members have to be assigned anew; the target assignment, if its time has come; and what the member
+has next. The state of the group is read, and stays as it is.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from horolog.groups.consumers.assignors import Subscriber, assign
+from horolog.groups.consumers.group import ConsumerGroup
+from horolog.groups.consumers.reconciliation import reconciled
+from horolog.groups.consumers.topic_hash import metadata_hash, topic_hash
+from horolog.groups.consumers.values import (
+    Current,
+    Member,
+    MemberState,
+    Partitions,
+    Step,
+    Timer,
+    TimerKind,
+    Topics,
+)
+from horolog.groups.rows import GroupRecord
+from horolog.schemas.group_records import (
+    CurrentKey,
+    GroupEpochKey,
+    GroupEpochValue,
+    MemberKey,
+    PatternKey,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetKey,
+    TargetValue,
+    TopicPartitions,
+)
+
+_LARGE: Final = 2_000
+"""Members and partitions that are assigned on the event loop, at most."""
+
+
+class Now(NamedTuple):
+    """The time of the event loop and of records, in milliseconds."""
+
+    loop_ms: int
+    clock_ms: int
+
+
+class AssignmentJob(NamedTuple):
+    """Members to assign partitions to; any thread may do it."""
+
+    assignor: str
+    subscribers: Sequence[Subscriber]
+    counts: Mapping[UUID, int]
+    is_homogeneous: bool
+
+    @property
+    def is_large(self) -> bool:
+        """True if it takes too long for the event loop."""
+        return len(self.subscribers) + sum(self.counts.values()) > _LARGE
+
+    def targets(self) -> dict[str, dict[UUID, frozenset[int]]]:
+        """Return the partitions of each member."""
+        return assign(
+            self.assignor, self.subscribers, self.counts, is_homogeneous=self.is_homogeneous
+        )
+
+
+Targets = Mapping[str, Mapping[UUID, frozenset[int]]]
+
+
+class AssignmentNeeded(Exception):
+    """An operation needs an assignment that takes long."""
+
+    def __init__(self, assignment: AssignmentJob) -> None:
+        super().__init__()
+        self.assignment = assignment
+
+
+class Assigned(NamedTuple):
+    """An assignment that was made, and what came out."""
+
+    assignment: AssignmentJob
+    targets: Targets
+
+
+class Change:
+    """What an operation changes of a group."""
+
+    def __init__(
+        self, group: ConsumerGroup, topics: Topics, now: Now, made: Assigned | None = None
+    ) -> None:
+        """Begin a change that changes nothing.
+
+        Args:
+            made: what an earlier attempt has raised `AssignmentNeeded` for.
+        """
+        self.group = group
+        self.records: list[GroupRecord] = []
+        self.timers: list[Timer] = []
+        self.replaced: str | None = None
+        """Id of the static member whose place the member takes."""
+        self._topics = topics
+        self._now = now
+        self._made = made
+        self._epoch = group.epoch
+        self._assignment_epoch = group.assignment_epoch
+        self._checked_version: int | None = None
+        self._before: Member | None = None
+        self._after: Member | None = None
+        self._bumps = False
+        self._resubscribed = False
+
+    def step(self, answer: object) -> Step:
+        """Return the whole operation."""
+        return Step(answer, self.records, self.timers, self._checked_version)
+
+    # --- members ------------------------------------------------------------------------
+
+    def replace(self, old: Member, member_id: str) -> Member:
+        """Give the place of a static member to another id; it begins at member epoch 0."""
+        group_id = self.group.group_id
+        new = old._replace(
+            member_id=member_id, current=old.current._replace(epoch=0, previous_epoch=0)
+        )
+        self.replaced = old.member_id
+        self.records += removal(group_id, old.member_id)
+        self.records += [
+            (MemberKey(group_id, member_id), new.metadata),
+            (TargetKey(group_id, member_id), _target_value(new.target or {})),
+            (CurrentKey(group_id, member_id), new.current.value()),
+        ]
+        return new
+
+    def subscribe(self, before: Member, after: Member, *, is_new: bool) -> None:
+        """Note a member as it was and as it is now."""
+        group = self.group
+        self._before, self._after = before, after
+        if is_new or after.metadata != before.metadata:
+            self.records.append((MemberKey(group.group_id, after.member_id), after.metadata))
+        names_changed = after.topics != before.topics
+        regex_changed = after.regex != before.regex
+        self._resubscribed = names_changed or regex_changed
+        if regex_changed:
+            self.drop_pattern(before)
+        to_known = regex_changed and (not after.regex or after.regex in group.patterns)
+        self._bumps = names_changed or to_known
+        if self._preferred(before) != self._preferred(after):
+            self._bumps = True
+
+    def drop_pattern(self, before: Member) -> None:
+        """Forget the topics of a pattern whose last member leaves it."""
+        if before.regex in self.group.patterns and self.group.regexes[before.regex] == 1:
+            self.records.append((PatternKey(self.group.group_id, before.regex), None))
+
+    def _members(self) -> Iterator[Member]:
+        after, seen = self._after, False
+        for member in self.group.members.values():
+            if after is not None and member.member_id == after.member_id:
+                seen = True
+                yield after
+            elif member.member_id != self.replaced:
+                yield member
+        if after is not None and not seen:
+            yield after
+
+    def _preferred(self, changed: Member) -> str:
+        return self.group.preferred_assignor(self.replaced, changed)
+
+    # --- epochs -------------------------------------------------------------------------
+
+    def raise_epoch(self) -> None:
+        """Raise the epoch of the group if its members have to be assigned anew."""
+        group, version = self.group, self._topics.version
+        if not self._bumps and group.checked_version == version:
+            return
+        subscribed = group.subscribed_topics(self._before, self._after)
+        found = hash_of(self._topics, subscribed)
+        self._checked_version = version
+        if self._bumps or found != group.metadata_hash:
+            self._epoch += 1
+            value = GroupEpochValue(self._epoch, found)
+            self.records.append((GroupEpochKey(group.group_id), value))
+
+    def assign(self) -> None:
+        """Assign partitions to all members, if they are to be assigned anew and may be now.
+
+        Raises:
+            AssignmentNeeded: that takes long.
+        """
+        group = self.group
+        if self._epoch <= group.assignment_epoch or not group.assignment_is_due(self._now.loop_ms):
+            return
+        members = list(self._members())
+        assignment = self._assignment(members)
+        if self._made is not None and self._made.assignment == assignment:
+            targets = self._made.targets
+        elif assignment.is_large:
+            raise AssignmentNeeded(assignment)
+        else:
+            targets = assignment.targets()
+        for member in members:
+            target = targets.get(member.member_id, {})
+            if target != member.target:
+                key = TargetKey(group.group_id, member.member_id)
+                self.records.append((key, _target_value(target)))
+            if self._after is not None and member.member_id == self._after.member_id:
+                self._after = member._replace(target=target)
+        self._assignment_epoch = self._epoch
+        of_epoch = TargetEpochValue(self._epoch, self._now.clock_ms)
+        self.records.append((TargetEpochKey(group.group_id), of_epoch))
+
+    def _assignment(self, members: Sequence[Member]) -> AssignmentJob:
+        subscribers: list[Subscriber] = []
+        counts: dict[UUID, int] = {}
+        ids: dict[tuple[frozenset[str], str], frozenset[UUID]] = {}
+        for member in members:
+            subscription = (member.topics, member.regex)
+            if subscription not in ids:
+                shapes = list(map(self._topics.find, self.group.topics_of(member)))
+                there = [shape for shape in shapes if shape is not None]
+                counts.update((shape.topic_id, len(shape.partitions)) for shape in there)
+                ids[subscription] = frozenset(shape.topic_id for shape in there)
+            previous = member.target or {}
+            subscribers.append(
+                Subscriber(member.member_id, member.instance_id, ids[subscription], previous)
+            )
+        assignor = self.group.limits.assignors[0]
+        if self._after is not None:
+            assignor = self._preferred(self._after)
+        homogeneous = len(ids) <= 1 and not any(names and regex for names, regex in ids)
+        return AssignmentJob(assignor, subscribers, counts, homogeneous)
+
+    # --- partitions ---------------------------------------------------------------------
+
+    def reconcile(self, owned: Partitions | None) -> Member:
+        """Give the member what it may have now, and return it.
+
+        Args:
+            owned: what it says that it has; None if it does not say.
+
+        Raises:
+            RequestRefused: it has to join again without partitions (110).
+        """
+        member = self._after
+        assert member is not None
+        before = member.current
+        subscribed = self._ids(self.group.topics_of(member))
+        after = reconciled(
+            before,
+            self._assignment_epoch,
+            member.target or {},
+            subscribed,
+            self._is_held,
+            owned,
+            resubscribed=self._resubscribed,
+        )
+        if after == before:
+            return member
+        self._note_current(member, after)
+        self._after = member._replace(current=after)
+        return self._after
+
+    def _is_held(self, topic_id: UUID, partition: int) -> bool:
+        assert self._after is not None
+        owner = self.group.owner(topic_id, partition)
+        return owner not in (None, self._after.member_id, self.replaced)
+
+    def _ids(self, names: set[str]) -> frozenset[UUID]:
+        shapes = map(self._topics.find, names)
+        return frozenset(shape.topic_id for shape in shapes if shape is not None)
+
+    def _note_current(self, member: Member, current: Current) -> None:
+        key = CurrentKey(self.group.group_id, member.member_id)
+        self.records.append((key, current.value()))
+        if member.is_classic:
+            return
+        unrevoked = current.state is MemberState.UNREVOKED_PARTITIONS
+        after_ms = member.metadata.rebalance_timeout_ms if unrevoked else None
+        self.timers.append(Timer(TimerKind.REBALANCE, member.member_id, after_ms))
+
+
+def removal(group_id: str, member_id: str) -> list[GroupRecord]:
+    """Return the records that remove a member, in the order in which Kafka loads them."""
+    return [
+        (CurrentKey(group_id, member_id), None),
+        (TargetKey(group_id, member_id), None),
+        (MemberKey(group_id, member_id), None),
+    ]
+
+
+def hash_of(topics: Topics, names: set[str]) -> int:
+    """Return the metadata hash of topics; those that do not exist are left out."""
+    shapes = map(topics.find, names)
+    return metadata_hash(
+        {
+            shape.name: _hash(shape.topic_id, shape.name, len(shape.partitions))
+            for shape in shapes
+            if shape is not None
+        }
+    )
+
+
+@lru_cache(maxsize=16_384)
+def _hash(topic_id: UUID, name: str, partitions: int) -> int:
+    return topic_hash(topic_id, name, partitions)
+
+
+def _target_value(target: Partitions) -> TargetValue:
+    return TargetValue(
+        tuple(TopicPartitions(topic_id, tuple(sorted(of))) for topic_id, of in target.items())
+    )
