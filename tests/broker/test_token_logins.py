@@ -1,6 +1,7 @@
 """Logins by tokens over a listener (OAUTHBEARER): what counts, keys that change, sessions."""
 
 import logging
+import ssl
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import tokens
+from certificates import Certificates
 from overrides import override
 from patience import eventually
 from raw_connection import RawConnection
@@ -25,6 +27,7 @@ MALFORMED = (
     "Authentication failed during authentication due to invalid credentials with SASL mechanism "
     "OAUTHBEARER"
 )
+PREFIX = "listener.name.tokens.oauthbearer.sasl."
 QUICK = {"connection.failed.authentication.delay.ms": "0"}
 
 
@@ -281,6 +284,20 @@ def test_keys_are_read_again_after_a_while(make_broker: MakeBroker, issuer: Issu
     assert is_let_in(broker, token(kid="two", number=1))
 
 
+def test_keys_over_https_are_trusted_by_the_options_of_the_login_module(
+    make_broker: MakeBroker, certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.pem("broker"))
+    with tokens.running_issuer(tls=context) as issuer:
+        settings = tokens.broker_settings(issuer.keys_url)
+        assert not is_let_in(make_broker(**settings), token())
+        assert "CERTIFICATE_VERIFY_FAILED" in caplog.text
+        options = f'ssl.truststore.type="PEM" ssl.truststore.location="{certificates.authority}"'
+        settings[f"{PREFIX}jaas.config"] = f"{tokens.MODULE} required {options};"
+        assert is_let_in(make_broker(**settings), token())
+
+
 @pytest.mark.parametrize("answer", [b"x" * ((1 << 20) + 1), b"[" * 100_000, b'{"keys": 1}'])
 def test_an_answer_of_an_issuer_that_is_no_set_of_keys_changes_nothing(
     make_broker: MakeBroker, issuer: Issuer, answer: bytes, caplog: pytest.LogCaptureFixture
@@ -305,9 +322,6 @@ def test_a_broker_stops_while_its_issuer_is_silent(
         broker.stop()
         assert bytes(connection.receive()[1].auth_bytes) == REFUSED.encode()
         assert connection.is_closed()
-
-
-PREFIX = "listener.name.tokens.oauthbearer.sasl."
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 PACKAGE = "org.apache.kafka.common.security.oauthbearer"
@@ -32,7 +32,7 @@ CURVES: dict[str, ec.EllipticCurve] = {
 
 
 def private_key(algorithm: str, number: int = 0) -> Any:
-    """Return a key for an algorithm; another number is another key."""
+    """Return a key for an algorithm; another number is another key, that of EdDSA's 2 an Ed448."""
     return _private_key(algorithm, number)
 
 
@@ -41,7 +41,7 @@ def _private_key(algorithm: str, number: int) -> Any:
     if algorithm in CURVES:
         return ec.generate_private_key(CURVES[algorithm])
     if algorithm == "EdDSA":
-        return ed25519.Ed25519PrivateKey.generate()
+        return (ed448.Ed448PrivateKey if number > 1 else ed25519.Ed25519PrivateKey).generate()
     return rsa.generate_private_key(65537, 2048)
 
 
@@ -61,7 +61,8 @@ def _jwk(public: Any, kid: str | None) -> dict[str, Any]:
         members |= {"x": _number(place.x, size), "y": _number(place.y, size)}
     else:
         raw = serialization.Encoding.Raw, serialization.PublicFormat.Raw
-        members = {"kty": "OKP", "crv": "Ed25519", "x": encoded(public.public_bytes(*raw))}
+        curve = "Ed448" if isinstance(public, ed448.Ed448PublicKey) else "Ed25519"
+        members = {"kty": "OKP", "crv": curve, "x": encoded(public.public_bytes(*raw))}
     return members if kid is None else {**members, "kid": kid}
 
 

@@ -55,6 +55,12 @@ def test_a_token_counts_by_its_key_alone(algorithm: str) -> None:
     assert "not signed with the key" in why_not(value, keys=other)
 
 
+def test_both_curves_of_eddsa_count() -> None:
+    keys = SigningKeys.read(jwks(public_jwk("one", "EdDSA", 2)))
+    assert why_not(token(algorithm="EdDSA", number=2), keys=keys) == ""
+    assert "not signed with the key" in why_not(token(algorithm="EdDSA"), keys=keys)
+
+
 def test_a_login_has_the_name_and_the_end_of_its_token() -> None:
     its = login()
     assert (its.name, its.ends_ms) == (None, None)

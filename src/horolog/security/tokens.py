@@ -25,7 +25,13 @@ LONGEST_FIRST_MESSAGE: Final = 65_536
 """Most bytes of a client's message: checking one takes up to 3 ms of the event loop."""
 
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
-_BY_CURVE: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "Ed25519": "EdDSA"}
+_BY_CURVE: Final = {
+    "P-256": "ES256",
+    "P-384": "ES384",
+    "P-521": "ES512",
+    "Ed25519": "EdDSA",
+    "Ed448": "EdDSA",
+}
 _ALGORITHMS: Final = frozenset({*_RSA, *_BY_CURVE.values()})
 _PUBLIC: Final = frozenset({"kty", "n", "e", "crv", "x", "y"})
 
@@ -67,7 +73,7 @@ class SigningKeys:
             raise ValueError("it has no list of keys")
         keys = [key for member in members if (key := _key_of(member)) is not None]
         if not keys:
-            raise ValueError("it has no key of RSA, EC or Ed25519 that checks signatures")
+            raise ValueError("it has no key of RSA, EC or EdDSA that checks signatures")
         return cls(keys)
 
     def find(self, kid: str | None, algorithm: str) -> Any:

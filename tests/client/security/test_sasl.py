@@ -282,11 +282,13 @@ def endpoint() -> Iterator[tuple[str, Endpoint]]:
         thread.join()
 
 
-def credentials(url: str) -> dict[str, str]:
+def credentials(url: str, patience_ms: int = 0) -> dict[str, str]:
     return settings(
         "OAUTHBEARER",
         None,
         **{
+            "sasl.login.retry.backoff.ms": "1",
+            "sasl.login.retry.backoff.max.ms": str(patience_ms),
             "sasl.oauthbearer.token.endpoint.url": url,
             "sasl.oauthbearer.client.credentials.client.id": "me",
             "sasl.oauthbearer.client.credentials.client.secret": "hush",
@@ -308,6 +310,48 @@ def test_a_token_endpoint_is_asked_with_client_credentials_once_for_its_life(
         assert len(broker.asked(ApiKey.SASL_AUTHENTICATE)) == 2
     basic = "Basic " + base64.b64encode(b"me:hush").decode()
     assert state.asked == [(basic, b"grant_type=client_credentials&scope=kafka")]
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 0])
+def test_an_endpoint_that_fails_for_a_while_is_asked_again(
+    endpoint: tuple[str, Endpoint], status: int
+) -> None:
+    url, state = endpoint
+    state.answers = [(status, b""), (status, b""), (200, b'{"access_token": "a.b.c"}')]
+    with (
+        sasl(lambda _: {"auth_bytes": b""}) as broker,
+        Client(broker.bootstrap, security=credentials(url, 60_000)) as client,
+    ):
+        client.metadata()
+    assert len(state.asked) == 3
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 302])
+def test_an_endpoint_that_refuses_is_not_asked_again(
+    endpoint: tuple[str, Endpoint], status: int
+) -> None:
+    url, state = endpoint
+    state.answers = [(status, b"")]
+    with (
+        sasl(lambda _: {"auth_bytes": b""}) as broker,
+        Client(broker.bootstrap, security=credentials(url, 60_000)) as client,
+        pytest.raises(NoToken, match=f"answered {status}"),
+    ):
+        client.metadata()
+    assert len(state.asked) == 1
+
+
+def test_credentials_may_be_encoded_for_the_header(endpoint: tuple[str, Endpoint]) -> None:
+    url, state = endpoint
+    state.answers = [(200, b'{"access_token": "a.b.c"}')] * 2
+    its = credentials(url) | {"sasl.oauthbearer.client.credentials.client.secret": "a:b c/é"}
+    with sasl(lambda _: {"auth_bytes": b""}) as broker:
+        for encode in ("false", "true"):
+            its["sasl.oauthbearer.header.urlencode"] = encode
+            with Client(broker.bootstrap, security=its) as client:
+                client.metadata()
+    sent = [base64.b64decode(asked[0].removeprefix("Basic ")).decode() for asked in state.asked]
+    assert sent == ["me:a:b c/é", "me:a%3Ab+c%2F%C3%A9"]
 
 
 @pytest.mark.parametrize(
@@ -480,6 +524,11 @@ def test_a_token_in_a_file_is_read_again_for_each_connection(tmp_path: Any) -> N
             settings("OAUTHBEARER", USER, **{"sasl.login.callback.handler.class": "my.Handler"}),
             "names a class of the JVM",
         ),
+        (
+            settings("OAUTHBEARER", USER, **{"sasl.oauthbearer.jwt.retriever.class": "my.Class"}),
+            "names a class of the JVM",
+        ),
+        (credentials("https://h/") | {"sasl.login.retry.backoff.ms": "-1"}, "milliseconds"),
     ],
 )
 def test_a_source_of_tokens_that_is_none_is_refused(security: dict[str, str], said: str) -> None:

@@ -39,9 +39,13 @@ OBEYED_SETTINGS: Final = _names(
     ssl.truststore.type
     sasl.jaas.config
     sasl.login.callback.handler.class
+    sasl.login.retry.backoff.max.ms
+    sasl.login.retry.backoff.ms
     sasl.mechanism
     sasl.oauthbearer.client.credentials.client.id
     sasl.oauthbearer.client.credentials.client.secret
+    sasl.oauthbearer.header.urlencode
+    sasl.oauthbearer.jwt.retriever.class
     sasl.oauthbearer.scope
     sasl.oauthbearer.token.endpoint.url
     """
@@ -64,8 +68,6 @@ _WITHOUT_EFFECT: Final = _names(
     sasl.login.refresh.min.period.seconds
     sasl.login.refresh.window.factor
     sasl.login.refresh.window.jitter
-    sasl.login.retry.backoff.max.ms
-    sasl.login.retry.backoff.ms
     sasl.oauthbearer.clock.skew.seconds
     sasl.oauthbearer.expected.audience
     sasl.oauthbearer.expected.issuer
@@ -82,12 +84,10 @@ _REFUSED: Final = {
     name: reason
     for reason, names in {
         "the suites are those of the system's OpenSSL": "ssl.cipher.suites",
-        "client id and secret are sent as they are given": "sasl.oauthbearer.header.urlencode",
         "it names a class of the JVM, which this client does not run": """
             ssl.engine.factory.class
             sasl.client.callback.handler.class
             sasl.login.class
-            sasl.oauthbearer.jwt.retriever.class
             """,
         "tokens are asked for with client credentials only, not with an assertion": """
             sasl.oauthbearer.assertion.algorithm

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from horolog.client.deadline import Deadline
 from horolog.client.security.errors import NoToken
 from horolog.client.security.settings import Security
-from horolog.client.security.token_endpoint import SETTING, ask_endpoint
+from horolog.client.security.token_endpoint import SETTING, Endpoint, ask_patiently
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.security.contexts import endpoint_tls
@@ -30,6 +30,12 @@ _TOKEN_CHARACTERS: Final = frozenset(
 )
 _SECURED_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
 _UNSECURED_HANDLER: Final = "OAuthBearerUnsecuredLoginCallbackHandler"
+# Which of them it is follows from the URL.
+_RETRIEVERS: Final = (
+    "DefaultJwtRetriever",
+    "ClientCredentialsJwtRetriever",
+    "FileJwtRetriever",
+)
 
 
 _Source: TypeAlias = Callable[[Deadline], "Token"]
@@ -86,6 +92,12 @@ def _source_of(security: Security, callback: Callable[[], str] | None) -> _Sourc
             "sasl.login.callback.handler.class names a class of the JVM, which this client does "
             "not run; give a function as oauth_token, or a token endpoint"
         )
+    retriever = security.get("sasl.oauthbearer.jwt.retriever.class") or _RETRIEVERS[0]
+    if retriever.rpartition(".")[2] not in _RETRIEVERS:
+        raise Misconfigured(
+            "sasl.oauthbearer.jwt.retriever.class names a class of the JVM, which this client does "
+            f"not run; the work of {', '.join(_RETRIEVERS)} is done here"
+        )
     if handler == _UNSECURED_HANDLER or (not handler and url is None):
         return _unsecured(options)
     if url is None:
@@ -108,6 +120,8 @@ def _source_of(security: Security, callback: Callable[[], str] | None) -> _Sourc
             "clientId and clientSecret in sasl.jaas.config"
         )
     scope = security.get("sasl.oauthbearer.scope") or options.get("scope")
+    if (security.get("sasl.oauthbearer.header.urlencode") or "").lower() == "true":
+        client_id, secret = map(urllib.parse.quote_plus, (client_id, secret))
     basic = base64.b64encode(f"{client_id}:{secret}".encode()).decode()
     fields = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
     request = urllib.request.Request(  # noqa: S310 - the scheme was checked
@@ -115,8 +129,21 @@ def _source_of(security: Security, callback: Callable[[], str] | None) -> _Sourc
         data=urllib.parse.urlencode(fields).encode(),
         headers={"Authorization": f"Basic {basic}", "Accept": "application/json"},
     )
-    shown, tls = without_secrets(parts), endpoint_tls(options)
-    return lambda deadline: Token(*ask_endpoint(request, shown, deadline, tls), extensions)
+    endpoint = Endpoint(
+        request,
+        without_secrets(parts),
+        endpoint_tls(options),
+        _milliseconds(security, "sasl.login.retry.backoff.ms", 100),
+        _milliseconds(security, "sasl.login.retry.backoff.max.ms", 10_000),
+    )
+    return lambda deadline: Token(*ask_patiently(endpoint, deadline), extensions)
+
+
+def _milliseconds(security: Security, name: str, default: int) -> int:
+    text = security.get(name) or str(default)
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise Misconfigured(f"{name}={text}: allowed is a number of milliseconds")
+    return int(text)
 
 
 def _from_file(url_path: str, extensions: Mapping[str, str]) -> Token:
