@@ -68,7 +68,9 @@ def test_an_example_is_short_is_listed_and_says_how_to_run_it(example: Path) -> 
     assert any(re.search(r"\bRun\b.*\w", path.read_text()) for path in files_of(example))
 
 
-@pytest.mark.parametrize(("project", "tests"), [("pytest_project", 3), ("aiokafka_service", 1)])
+@pytest.mark.parametrize(
+    ("project", "tests"), [("pytest_project", 3), ("pytest_users", 1), ("aiokafka_service", 1)]
+)
 def test_the_tests_of_a_project_pass(tmp_path: Path, project: str, tests: int) -> None:
     shutil.copytree(EXAMPLES / project, tmp_path / project)
     told = run("-m", "pytest", "-p", "no:cacheprovider", project, directory=tmp_path)

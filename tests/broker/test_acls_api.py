@@ -10,8 +10,11 @@ import rights_matrix as matrix
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import MakeBroker, RunningBroker
 
+from horolog.groups import GroupChange, OffsetRow
+from horolog.history import AskGroupHistory
 from horolog.record import LogRecord, build_batch
-from horolog.wire import ApiKey
+from horolog.schemas.group_records import AssignedTopic, CurrentKey, CurrentValue
+from horolog.wire import HISTORY_GROUP, ApiKey, ResourceType
 
 DESCRIBE, CREATE, DELETE = ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS
 TOPIC, GROUP, CLUSTER, TRANSACTION = 2, 3, 4, 5
@@ -530,3 +533,39 @@ def test_what_is_decided_about_names_that_cannot_be_is_not_kept(
     assert {topic.error_code for topic in answer.topics} == {29}
     kept = broker.broker.access._decisions
     assert sum(len(str(key)) for key in kept) < 30_000
+
+
+def test_histories_of_groups_leave_out_topics_that_a_client_may_not_describe(
+    broker: RunningBroker, connection: RawConnection, reader: RawConnection
+) -> None:
+    describe = {"operation": 8}
+    assert create(connection, entry("g", resource_type=GROUP, **describe)) == [0]
+    topic_id = broker.broker.topics.find("t").topic_id
+    now_ms = broker.broker.clock.now_ms()
+    change = GroupChange(
+        offsets=[OffsetRow("g", "t", 0, 5, -1, "", now_ms)],
+        records=[(CurrentKey("g", "m"), CurrentValue(2, 1, 0, (AssignedTopic(topic_id, (0,)),)))],
+    )
+
+    async def write() -> None:
+        log = broker.broker.offsets_log
+        await log.ready()
+        written = log.write_groups([change])
+        assert (written if isinstance(written, list) else await written) == [None]
+
+    broker.run(write())
+
+    def seen() -> list[tuple[str, str | None]]:
+        key = HISTORY_GROUP.key(AskGroupHistory())
+        asked = {"resource_type": ResourceType.GROUP, "resource_name": "g"}
+        answer = reader.ask(
+            ApiKey.DESCRIBE_CONFIGS, 4, resources=[{**asked, "configuration_keys": [key]}]
+        )
+        (result,) = answer.results
+        (config,) = result.configs
+        events = HISTORY_GROUP.read_value(config.value).events
+        return [(event.aspect.value, event.topic) for event in events]
+
+    assert seen() == [("assigned", None)]
+    assert create(connection, entry("t", **describe)) == [0]
+    assert seen() == [("assigned", None), ("assigned", "t"), ("committed", "t")]

@@ -11,13 +11,15 @@ from running_broker import MakeBroker, RunningBroker, a_broker
 
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups import Committer, GroupChange, GroupReplay, GroupRow, OffsetRow, records_of
-from horolog.record import build_batch, parse_header, read_records
+from horolog.record import LogRecord, build_batch, parse_header, read_records
 from horolog.schemas.group_records import (
     AssignedTopic,
     CurrentKey,
     CurrentValue,
     GroupEpochKey,
     GroupEpochValue,
+    MemberKey,
+    PartitionMetadataKey,
 )
 from horolog.schemas.offsets import key_bytes, partition_for
 from horolog.storage import CONSUMER_OFFSETS, GROUPS_FILE
@@ -281,3 +283,23 @@ def test_records_of_a_group_that_is_of_another_type_since_are_dropped(
         replay.take(batch)
     assert replay.count == 2  # the group and its offset
     assert replay.stored(lambda _: None).owed == {}
+
+
+def test_records_that_cannot_be_read_are_counted_in_the_log_of_the_broker(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit(broker, "c", 0)
+    odd = GroupChange(records=[(PartitionMetadataKey("c"), b"")])
+    bad = build_batch([LogRecord(1, key_bytes(MemberKey("c", "m")), b"\0\7")])
+    topic = broker.service.broker.offsets_topic
+    index = partition_for("c", 3)
+
+    async def append() -> None:
+        topic.append(index, topic.prepared(index, bad))
+
+    broker.run(append())
+    assert write(broker, odd) == [None]
+    broker.restart(crash=True)
+    assert committed(broker, "c") == 0
+    assert "1 records cannot be read and are left out" in caplog.text
+    assert "has version 7" in caplog.text

@@ -1,13 +1,17 @@
 """Quotas over the protocol: set, described, removed, kept, and what clients over one meet."""
 
+import ssl
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import rights_matrix as matrix
+from certificates import Certificates, client_context
 from patience import eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields, topic_fields
 from running_broker import BrokerProcess, MakeBroker, RunningBroker
+from stepped_loop import SteppedLoop
 
 from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
@@ -15,6 +19,7 @@ from horolog.wire import ApiKey
 ALTER, DESCRIBE = ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.DESCRIBE_CLIENT_QUOTAS
 PRODUCED, FETCHED = "producer_byte_rate", "consumer_byte_rate"
 TEST = {"client-id": "test"}
+SWEPT_S = 6  # within which connections are looked at
 WINDOW_S = 10  # (quota.window.num - 1) * quota.window.size.seconds
 
 
@@ -285,14 +290,62 @@ def test_a_broker_stops_at_once_though_clients_wait(broker_process: BrokerProces
         assert connection.is_closed()
 
 
-def test_a_waiting_client_that_disconnects_leaves_nothing(make_broker: MakeBroker) -> None:
-    broker = make_broker(**{"connections.max.idle.ms": "1000"})
+@pytest.mark.parametrize("newest", [None, ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("is_orderly", [True, False])
+def test_a_waiting_client_that_disconnects_leaves_nothing(
+    make_broker: MakeBroker,
+    certificates: Certificates,
+    newest: ssl.TLSVersion | None,
+    is_orderly: bool,
+) -> None:
+    """Clients that connect anew would reach the limit of connections otherwise."""
+    settings = {"listeners": "SSL://127.0.0.1:0", "connections.max.idle.ms": "-1"}
+    settings |= {"ssl.keystore.type": "PEM"}
+    settings |= {"ssl.keystore.location": str(certificates.pem("broker"))}
+    if newest is None:
+        settings = {"connections.max.idle.ms": "-1"}
+    broker = make_broker(new_loop=SteppedLoop, **settings)
+    assert isinstance(broker.loop, SteppedLoop)
     broker.create_topic("t")
-    with broker.connect() as connection:
+    tls = None if newest is None else client_context(certificates, newest=newest)
+    with broker.connect(tls) as connection:
         assert change(connection, TEST, {PRODUCED: 1.0}) == 0
         fields = produce_fields("t", {0: batch(20_000)})
         assert connection.ask(ApiKey.PRODUCE, 9, **fields).throttle_time_ms > 0
+        broker.loop.advance(SWEPT_S)
+        assert broker.service.connections
+        if isinstance(connection.socket, ssl.SSLSocket) and is_orderly:
+            connection.socket.setblocking(False)
+            with suppress(ssl.SSLWantReadError):
+                connection.socket.unwrap()
+    for _ in range(2):  # the second time comes after the end has come
+        broker.loop.advance(SWEPT_S)
     assert eventually(lambda: not broker.service.connections)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_what_a_waiting_client_sent_before_it_left_is_done(
+    make_broker: MakeBroker, certificates: Certificates, tls: bool
+) -> None:
+    settings = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.type": "PEM"}
+    settings |= {"ssl.keystore.location": str(certificates.pem("broker"))}
+    broker = make_broker(
+        new_loop=SteppedLoop, **(settings if tls else {}), **{"connections.max.idle.ms": "-1"}
+    )
+    assert isinstance(broker.loop, SteppedLoop)
+    broker.create_topic("t")
+    with broker.connect(client_context(certificates) if tls else None) as connection:
+        assert change(connection, TEST, {PRODUCED: 100.0}) == 0
+        large, small = (produce_fields("t", {0: batch(size)}, acks=0) for size in (900_000, 1))
+        connection.send(ApiKey.PRODUCE, 9, **large)
+        connection.send(ApiKey.PRODUCE, 9, **small)
+    log = broker.log("t")
+    assert eventually(lambda: log.log_end_offset == 1)
+    for _ in range(10):
+        broker.loop.advance(SWEPT_S)
+        assert broker.service.connections
+    broker.loop.advance(10_000)
+    assert eventually(lambda: log.log_end_offset == 2)
 
 
 MUTATED = "controller_mutation_rate"

@@ -71,7 +71,7 @@ def is_let_in(broker: RunningBroker, value: str) -> bool:
 def test_a_client_with_a_token_is_served(broker: RunningBroker) -> None:
     with broker.connect() as connection:
         answer = authenticate(connection, first_message(token(), "alice", "trace=a b\1"))
-        assert (answer.error_code, answer.error_message, answer.auth_bytes) == (0, None, b"")
+        assert (answer.error_code, answer.error_message, answer.auth_bytes) == (0, "", b"")
         assert answer.session_lifetime_ms == 3_600_000
         assert connection.ask(ApiKey.METADATA, 9, topics=[]).cluster_id
 

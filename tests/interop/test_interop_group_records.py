@@ -28,6 +28,8 @@ from horolog.groups import (
     OffsetRow,
     records_of,
 )
+from horolog.history import AskGroupHistory
+from horolog.metadata import read_group_history
 from horolog.record import LogRecord, build_batch, read_records
 from horolog.schemas.group_records import (
     CurrentValue,
@@ -235,6 +237,17 @@ def test_records_of_kafkas_consumer_groups_have_the_same_bytes_here(tmp_path: Pa
     assert (replay.unreadable, stored.owed) == (0, {})
     assert {*stored.consumer} == {"stays", "up"}
     assert [row.group_id for row in stored.groups] == ["down"]
+    told = read_group_history(kafka.log_dir, "stays", AskGroupHistory(), tmp_path / "none")
+    assert not told.logs[0].damage
+    had = {(event.member, event.topic) for event in told.events if event.aspect == "assigned"}
+    assert len({member for member, topic in had if topic == "t"}) == 2
+    last = read_group_history(kafka.log_dir, "stays", AskGroupHistory(told.events[-1].time))
+    ranges = [event.partitions for event in last.events if event.partitions is not None]
+    assert sorted(part for text in ranges for part in text.split(", ")) in (
+        ["0", "1-2"],
+        ["0-1", "2"],
+        ["0", "1", "2"],
+    )
     check_dumped(tmp_path, [*chain.from_iterable(stored.consumer.values())])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 import urllib.request
 from typing import NamedTuple
 
@@ -33,11 +34,11 @@ class Metrics(NamedTuple):
         }
 
 
-def scrape(broker: RunningBroker, query: str = "") -> Metrics:
+def scrape(broker: RunningBroker, query: str = "", tls: ssl.SSLContext | None = None) -> Metrics:
     """Ask a broker that serves metrics."""
     assert broker.service.metrics is not None
-    url = f"http://{broker.service.metrics.address}/metrics{query}"
-    with urllib.request.urlopen(url, timeout=PATIENCE_S) as response:
+    url = f"{broker.service.metrics.url}{query}"
+    with urllib.request.urlopen(url, timeout=PATIENCE_S, context=tls) as response:
         assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         return parse(response.read().decode())
 

@@ -102,17 +102,17 @@ def hmac_token(header: Any, payload: Any, key: bytes) -> str:
 
 
 @cache
-def _short_rsa() -> Any:
+def short_rsa() -> Any:
+    """Return a key of 1,024 bits, which is too few."""
     return rsa.generate_private_key(65537, 1024)
 
 
 def short_rsa_jwk(kid: str) -> dict[str, Any]:
-    """Return a key of 1,024 bits, which is too few."""
-    return _jwk(_short_rsa().public_key(), kid)
+    return _jwk(short_rsa().public_key(), kid)
 
 
 def short_rsa_token(kid: str) -> str:
-    return signed({"alg": "RS256", "kid": kid}, claims(), _short_rsa())
+    return signed({"alg": "RS256", "kid": kid}, claims(), short_rsa())
 
 
 def jwks(*keys: Mapping[str, Any]) -> bytes:

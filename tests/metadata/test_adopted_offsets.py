@@ -52,6 +52,7 @@ def test_the_last_commit_counts_and_a_tombstone_takes_it_back(tmp_path: Path) ->
         build_batch([commit(b"g", b"t", 0, 1), commit(b"g", b"t", 1, 5), commit(b"h", b"t", 0, 3)]),
         build_batch([commit(b"g", b"t", 0, 2), commit(b"g", b"t", 1, None)], base_offset=3),
         build_batch([commit(b"members", b"", 0, 9, version=2)], base_offset=5),
+        build_batch([LogRecord(5, pack(">hh", 3, 1) + b"g", pack(">hib", 0, 2, 0))], base_offset=6),
     )
     assert read(tmp_path) == KafkaOffsets({"t": {("g", 0): 2, ("h", 0): 3}}, ())
 

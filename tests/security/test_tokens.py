@@ -97,7 +97,7 @@ def test_claims_that_count(changed: dict[str, Any]) -> None:
         ({"exp": NOW_S - 30, "iat": 0}, "has expired"),
         ({"exp": str(NOW_S + 60)}, "exp that is no number"),
         ({"exp": True}, "exp that is no number"),
-        ({"exp": 1 << 62}, "beyond what can be"),
+        ({"exp": 10_000_000_000}, "beyond what can be"),
         ({"exp": 1e300}, "beyond what can be"),
         ({"iat": -1}, "beyond what can be"),
         ({"iat": NOW_S + 3601}, "ends before it begins"),

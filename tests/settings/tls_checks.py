@@ -5,6 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from certificates import PASSWORD, client_context, joined, make_certificates
+from metrics_page import scrape
 from patience import eventually
 from setting_checks import REFUSED, of_broker
 from settings_lab import Lab
@@ -203,3 +204,19 @@ def whether_a_certificate_may_have_another_name(lab: Lab) -> bool:
 @of_broker("ssl.allow.san.changes", {"false": False, "true": True}, beside=PEM)
 def whether_a_certificate_may_lack_names(lab: Lab) -> bool:
     return _takes_another(lab, "unnamed")
+
+
+@of_broker(
+    "horolog.metrics.protocol",
+    {"http": "http", "https": "https"},
+    beside={
+        "horolog.metrics.port": "0",
+        "horolog.metrics.ssl.keystore.type": "PEM",
+        "horolog.metrics.ssl.keystore.location": str(CERTIFICATES.pem("broker")),
+    },
+)
+def how_metrics_are_served(lab: Lab) -> str:
+    assert lab.broker.service.metrics is not None
+    url = lab.broker.service.metrics.url
+    assert scrape(lab.broker, tls=client_context(CERTIFICATES))
+    return url.partition(":")[0]

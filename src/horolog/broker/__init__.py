@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "audit": "AuditLog",
         "audit_file": "MOST_LINES AuditFile",
         "authorisation": "NEEDS",
         "background_tasks": "BackgroundTasks",

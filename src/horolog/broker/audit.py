@@ -1,11 +1,11 @@
 """AuditLog: who was denied or granted what, and whose login failed.
 
 The logger of rights has Kafka's name and words. A line that comes more often than ten times a
-second is counted and not written.
+second is counted and not written, and so are lines beyond the first thousand of a second.
 """
 
+import asyncio
 import logging
-import time
 from collections import Counter
 from typing import Final
 
@@ -15,7 +15,7 @@ RIGHTS: Final = logging.getLogger("kafka.authorizer.logger")
 
 _MOST_A_SECOND: Final = 10
 _MOST_LINES: Final = 1_000
-"""Different lines that are told apart within a second; others are written."""
+"""Lines that are written within a second."""
 
 
 class LoginCounts:
@@ -33,12 +33,14 @@ class LoginCounts:
 
 
 class AuditLog:
-    """Writes lines to a logger, each at most ten times a second."""
+    """Writes lines to a logger, a limited number a second. For the event loop's thread only."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._second = 0
-        self._times: Counter[str] = Counter()
+        self._written: Counter[str] = Counter()
+        self._lines = 0  # the sum of these
+        self._left_out: Counter[str | None] = Counter()  # None: lines that were never written
 
     def is_enabled_for(self, level: int) -> bool:
         """Return True if a line of this level would be written."""
@@ -46,18 +48,29 @@ class AuditLog:
 
     def write(self, level: int, line: str) -> None:
         """Write a line, or count it."""
-        second = int(time.monotonic())
-        if second != self._second:
-            self._tell()
-            self._second = second
-        if line in self._times or len(self._times) < _MOST_LINES:
-            self._times[line] += 1
-        if self._times[line] <= _MOST_A_SECOND:
+        loop = asyncio.get_running_loop()
+        self._begin_second(loop)
+        times = self._written[line]
+        if times < _MOST_A_SECOND and self._lines < _MOST_LINES:
+            self._written[line] = times + 1
+            self._lines += 1
             self._logger.log(level, "%s", line)
+            return
+        if not self._left_out:  # no line may come after it
+            loop.call_later(1, self._begin_second, loop)
+        self._left_out[line if times else None] += 1
 
-    def _tell(self) -> None:
-        """Say how often lines came that were not written."""
-        for line, times in self._times.items():
-            if times > _MOST_A_SECOND:
-                self._logger.info("%d times more in a second: %s", times - _MOST_A_SECOND, line)
-        self._times.clear()
+    def _begin_second(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Write how many lines of the second before were left out, if it is over."""
+        second = int(loop.time())
+        if second == self._second:
+            return
+        self._second = second
+        for line, times in self._left_out.items():
+            if line is None:
+                self._logger.info("%d further lines in a second were left out", times)
+            else:
+                self._logger.info("%d times more in a second: %s", times, line)
+        self._written.clear()
+        self._left_out.clear()
+        self._lines = 0

@@ -53,7 +53,16 @@ _Pack: TypeAlias = Callable[[bytes, int | LoginFailed], Reply | None]
 class _LoginState:
     """How far the login of a connection is, and how long it lasts."""
 
-    __slots__ = ("begun", "ends", "failure", "has_versions", "is_raw", "login", "mechanism")
+    __slots__ = (
+        "begun",
+        "ends",
+        "failure",
+        "has_versions",
+        "is_raw",
+        "login",
+        "mechanism",
+        "refusal",
+    )
 
     def __init__(self) -> None:
         self.has_versions = False
@@ -65,8 +74,10 @@ class _LoginState:
         self.mechanism = ""
         self.failure: LoginFailed | None = None
         """Set if the login has failed, and only an acknowledgement is expected."""
-        self.begun = 0.0
-        """Time of the event loop at which the client has last logged in, in seconds."""
+        self.refusal = ""
+        """Why the next message ends the connection, if it does."""
+        self.begun = -LOGINS_EVERY_S
+        """Time of the event loop at which the last new login was begun, in seconds."""
         self.ends = 0.0
         """Time at which that login ends."""
 
@@ -95,6 +106,8 @@ class LoginDispatch:
         largest = self._broker.config.sasl_server_max_receive_size
         if state.login is not None and len(frame) > largest:
             raise Hangup("a large request was sent within the login")
+        if state.refusal:
+            return self._refuse(peer, state.refusal, None)
         if state.login is not None and state.is_raw:
             return self._proceed(peer, state, bytes(frame), _framed)
         if state.login is None and peer.principal is not None:
@@ -113,6 +126,7 @@ class LoginDispatch:
         """Answer a request of a client whose login ends at some time."""
         now = self._loop.time()
         if bytes(frame[:2]) == _HANDSHAKE_KEY and now - state.begun >= LOGINS_EVERY_S:
+            state.begun = now
             return self._handshake(parse_request_header(frame), frame, peer, state)
         if now >= state.ends:
             self._broker.login_counts.ended[peer.listener.name] += 1
@@ -140,7 +154,7 @@ class LoginDispatch:
             reply = packed(header, {"error_code": error, "mechanisms": login.mechanisms})
             return self._refuse(peer, f"there is no mechanism {mechanism:.60}", reply)
         if peer.principal is not None and mechanism != state.mechanism:
-            return self._refuse(peer, f"{mechanism} after a login by {state.mechanism}", None)
+            state.refusal = f"{mechanism} after a login by {state.mechanism}"
         state.login, state.mechanism = self._begin(login, mechanism), mechanism
         state.is_raw = header.api_version == 0
         return packed(header, {"error_code": ErrorCode.none, "mechanisms": login.mechanisms})
@@ -223,8 +237,8 @@ class LoginDispatch:
             rest_ms = max(0, ends_ms - self._broker.clock.now_ms())
             lifetime_ms = min(lifetime_ms or rest_ms, rest_ms)
         self._broker.login_counts.done[peer.listener.name, state.mechanism] += 1
-        state.login, state.begun = None, self._loop.time()
-        state.ends = state.begun + lifetime_ms / 1000
+        state.login = None
+        state.ends = self._loop.time() + lifetime_ms / 1000
         peer.login = state if has_end else None
         return lifetime_ms
 
@@ -261,7 +275,7 @@ def _packed_step(header: RequestHeader, answer: bytes, outcome: int | LoginFaile
         header,
         {
             "error_code": ErrorCode.none,
-            "error_message": None,
+            "error_message": "",
             "auth_bytes": answer,
             "session_lifetime_ms": outcome,
         },

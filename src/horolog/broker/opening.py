@@ -129,6 +129,8 @@ def open_storage(
         )
         config = settings.broker_config()
         TlsContexts(config.tls)  # before logs are opened, which may take long
+        if config.metrics_tls is not None and config.horolog_metrics_port is not None:
+            TlsContexts({"METRICS": config.metrics_tls})
         beside = StateBeside(Files(), path, store.state_dir)
         opening = _Opening(path, settings, config, store, stored, found, clock, beside, progress)
         opened = opening.open(Files(max_open=max_open_files), lock)

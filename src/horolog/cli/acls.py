@@ -2,27 +2,25 @@
 
 from dataclasses import replace
 from enum import IntEnum
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final
 from uuid import UUID
 
 import typer
 
 from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.options import with_options
-from horolog.errors import Misconfigured
 from horolog.results import Answer, Column, Table
 from horolog.rights.checks import new_ranges
-from horolog.rights.entries import CLUSTER_NAME, AclEntry, AclFilter
+from horolog.rights.entries import AclEntry, AclFilter
 from horolog.rights.hosts import host_text
 from horolog.rights.model import Rights
+from horolog.rights.words import entry_of, resource_of
 from horolog.wire.acl import AclOperation, AclPattern, AclPermission, AclResource
 
 app = typer.Typer(
     no_args_is_help=True,
     help="List, add, remove and explain access control entries: who may do what.",
 )
-
-NumberT = TypeVar("NumberT", bound=IntEnum)
 
 Principal = Annotated[
     str, typer.Argument(metavar="PRINCIPAL", show_default=False, help="As User:alice or User:*.")
@@ -49,43 +47,6 @@ Host = Annotated[
 ]
 Deny = Annotated[bool, typer.Option("--deny", help="Deny the operation instead of allowing it.")]
 Prefixed = Annotated[bool, typer.Option("--prefixed", help="For all names that begin with NAME.")]
-
-
-def _number(numbers: type[NumberT], text: str, what: str) -> NumberT:
-    """Return the member of a name as users write it."""
-    name = text.upper().replace("-", "_")
-    known = {it.name: it for it in numbers if it.name not in ("UNKNOWN", "ANY", "MATCH")}
-    if name not in known:
-        names = ", ".join(sorted(it.lower().replace("_", "-") for it in known))
-        raise Misconfigured(f"{text} is no {what}; these are: {names}")
-    return known[name]
-
-
-def _resource(text: str) -> tuple[AclResource, str]:
-    kind, colon, name = text.partition(":")
-    number = _number(AclResource, kind, "kind of a resource")
-    if number is AclResource.CLUSTER:
-        return number, name or CLUSTER_NAME
-    if not colon or not name:
-        raise Misconfigured(f"{text}: give the name as well, as {kind}:NAME")
-    return number, name
-
-
-def _entry(
-    principal: str, operation: str, on: str, host: str, deny: bool, prefixed: bool
-) -> AclEntry:
-    kind, name = _resource(on)
-    if ":" not in principal:
-        raise Misconfigured(f"{principal} is no principal; write User:{principal}")
-    return AclEntry(
-        kind,
-        name,
-        AclPattern.PREFIXED if prefixed else AclPattern.LITERAL,
-        principal,
-        host,
-        _number(AclOperation, operation, "operation"),
-        AclPermission.DENY if deny else AclPermission.ALLOW,
-    )
 
 
 def _word(numbers: type[IntEnum], number: int) -> str:
@@ -144,7 +105,7 @@ def list_acls(
     """
     which = AclFilter(principal=principal)
     if on is not None:
-        kind, name = _resource(on)
+        kind, name = resource_of(on)
         which = which._replace(resource_type=kind, name=name, pattern=AclPattern.MATCH)
     with brokers.connect() as client:
         entries = client.acls.list(which)
@@ -168,7 +129,7 @@ def add(
 
     One that is there already is no error.
     """
-    entry = _entry(principal, operation, on, host, deny, prefixed)
+    entry = entry_of(principal, operation, on, host, deny=deny, prefixed=prefixed)
     with brokers.connect() as client:
         client.acls.add([entry])
     return _shown([entry], "")
@@ -186,7 +147,7 @@ def remove(
     prefixed: Prefixed = False,
 ) -> Answer:
     """Remove an entry, given as it was added. The exit code is 1 if it is not there."""
-    entry = _entry(principal, operation, on, host, deny, prefixed)
+    entry = entry_of(principal, operation, on, host, deny=deny, prefixed=prefixed)
     with brokers.connect() as client:
         removed = client.acls.remove(AclFilter(*entry))
     answer = _shown(removed, "there is no such entry; horolog acls list shows those that are")
@@ -208,7 +169,7 @@ def explain(
 
     Super users and allow.everyone.if.no.acl.found are settings that brokers do not tell.
     """
-    asked = _entry(principal, operation, on, "*", False, False)
+    asked = entry_of(principal, operation, on)
     which = AclFilter(asked.resource_type, asked.name, AclPattern.MATCH)
     rights = Rights()
     with brokers.connect() as client:

@@ -250,7 +250,7 @@ def serve(
 
     def on_ready(running: service.Service) -> None:
         if running.metrics is not None:
-            _LOG.info("metrics are served at http://%s/metrics", running.metrics.address)
+            _LOG.info("metrics are served at %s", running.metrics.url)
         echo(ready_line(running.bound, resolved.advertised_listeners, resolved.log_dir))
 
     faults = Faults() if options.has_faults else None

@@ -8,6 +8,7 @@ import typer
 
 from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.options import with_options
+from horolog.cli.properties_files import read_properties
 from horolog.errors import Misconfigured
 from horolog.results import Answer, Table
 from horolog.security.scram import ScramMechanism
@@ -70,16 +71,43 @@ def add(
             "--password-file", exists=True, dir_okay=False, metavar="FILE", help="Its only line."
         ),
     ] = None,
+    log_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--log-dir",
+            file_okay=False,
+            metavar="DIR",
+            help="Add it in the log directory of a broker that is stopped, also in a new one.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            exists=True,
+            dir_okay=False,
+            metavar="FILE",
+            help="With --log-dir, the broker's server.properties, for a new directory.",
+        ),
+    ] = None,
 ) -> Answer:
     """Add a user, or change its password.
 
     The password is asked for twice. Without a terminal it is the line of standard input. The broker
-    gets it salted.
+    gets it salted. The first user is added with --log-dir, before the broker is started.
     """
     known = _mechanism(mechanism)
+    if config is not None and log_dir is None:
+        raise Misconfigured("--config is for --log-dir DIR")
     password = _password(name, password_file)
-    with brokers.connect() as client:
-        client.users.put(name, password, known)
+    if log_dir is not None:
+        from horolog.broker.offline_users import set_password  # noqa: PLC0415 - loads a broker
+
+        settings = {} if config is None else read_properties(config)
+        set_password(log_dir, settings, name, known, password)
+    else:
+        with brokers.connect() as client:
+            client.users.put(name, password, known)
     return Answer({"user": name, "mechanism": known.title}, [f"{name} logs in by {known.title}"])
 
 

@@ -144,6 +144,8 @@ class BrokerConfig:
     horolog_max_buffered_bytes: int = 512 << 20
     horolog_metrics_host: str = "127.0.0.1"
     horolog_metrics_port: int | None = None
+    horolog_metrics_protocol: str = "http"
+    metrics_tls: ListenerTls | None = None
     horolog_open_listeners: tuple[str, ...] = ()
     horolog_state_dir: str | None = None
     horolog_take_over: bool = False

@@ -53,9 +53,12 @@ def _exposed(config: BrokerConfig) -> Iterator[tuple[str, str]]:
             )
             yield endpoint.name, what
     host = config.horolog_metrics_host
-    if config.horolog_metrics_port is not None and not is_loopback(host):
+    asks = config.metrics_tls is not None and config.metrics_tls.requires_certificate
+    if config.horolog_metrics_port is not None and not asks and not is_loopback(host):
         what = (
             f"horolog.metrics.host={host} lets everyone who reaches it read the metrics, names of "
-            f"topics and groups among them: if that is meant, add metrics to {_SETTING}"
+            "topics and groups among them: ask for certificates (horolog.metrics.protocol=https "
+            "and horolog.metrics.ssl.client.auth=required, docs/metrics.md), or, if that is meant, "
+            f"add metrics to {_SETTING}"
         )
         yield _METRICS, what

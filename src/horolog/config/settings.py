@@ -42,7 +42,7 @@ from horolog.config.providers import providers_of
 from horolog.config.releases import IGNORED_SINCE, ZSTD_SINCE, record_format_of, release_of
 from horolog.config.setting import Setting
 from horolog.config.tables import broker_setting, broker_settings, topic_setting, topic_settings
-from horolog.config.tls import PREFIX, parse_tls
+from horolog.config.tls import OF_METRICS, PREFIX, parse_tls
 from horolog.config.topic import LONG_MAX, TopicConfig
 from horolog.config.values import Value
 from horolog.errors import Misconfigured
@@ -278,6 +278,7 @@ class Settings:
             "max_connections_per_ip_overrides",
             "super_users",
             "logins",
+            "metrics_tls",
             "tls",
         }
         values = {
@@ -305,10 +306,14 @@ class Settings:
         values["inter_broker_listener_name"] = self._inter_broker(values, protocols)
         names = [name for name in broker_settings() if name.startswith(PREFIX)]
         values["tls"] = {
-            name: parse_tls(name, names, given, asks_for_login=name in values["logins"])
+            name: parse_tls(
+                of_listener(name, ""), names, given, asks_for_itself=name in values["logins"]
+            )
             for name in {endpoint.name for endpoint in values["listeners"]}
             if protocols.get(name, name).endswith("SSL")
         }
+        if self._broker_value("horolog.metrics.protocol") == "https":
+            values["metrics_tls"] = parse_tls(OF_METRICS, names, given, asks_for_itself=True)
         share = values["log_cleaner_dedupe_buffer_size"] // max(1, values["log_cleaner_threads"])
         if share < _LEAST_KEY_MAP_BYTES:
             raise ValueError(

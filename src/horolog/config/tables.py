@@ -13,6 +13,7 @@ from typing import Final
 from horolog.config.providers import PROVIDERS, is_of_provider
 from horolog.config.rules import rule_of
 from horolog.config.setting import Setting, Status, UpdateMode
+from horolog.config.tls import OF_METRICS
 from horolog.config.values import SettingKind
 
 # Older names; KIP-32 has the first three, for topics and brokers alike.
@@ -46,6 +47,9 @@ def broker_setting(name: str) -> Setting:
     """Return the broker setting with this name or alias; `ValueError` if it does not exist."""
     if name.startswith("listener.name."):
         return _of_listener(name)
+    found = broker_settings().get(name.removeprefix(OF_METRICS))
+    if found is not None and name.startswith(_OF_METRICS):
+        return replace(found, name=name, of_plugin=True, update=UpdateMode.READ_ONLY)
     if is_of_provider(name):
         base = broker_settings()[PROVIDERS]
         return replace(base, name=name, kind=SettingKind.STRING, of_plugin=True)
@@ -80,6 +84,7 @@ _HANDLERS: Final = ("sasl.server.callback.handler.class", "sasl.login.callback.h
 _OF_STORES: Final = ("ssl.key.", "ssl.keystore.", "ssl.truststore.")
 """Settings of TLS that may change while the broker runs, as in Kafka."""
 _OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.(?P<key>ssl\..+)")
+_OF_METRICS: Final = f"{OF_METRICS}ssl."
 
 
 def _of_listener(name: str) -> Setting:

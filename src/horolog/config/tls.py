@@ -2,19 +2,21 @@
 
 ssl.keystore.location=/etc/horolog/broker.pem                      of all listeners
 listener.name.NAME.ssl.keystore.location=/etc/horolog/other.pem    of one, its name in lower case
+horolog.metrics.ssl.keystore.location=/etc/horolog/other.pem       of the page of metrics
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from horolog.config.listeners import of_listener
 from horolog.errors import Misconfigured
 from horolog.security.names import MappingRule, parse_rules
 
 PREFIX: Final = "ssl."
 _CLIENT_AUTH: Final = "ssl.client.auth"
 _RULES: Final = "ssl.principal.mapping.rules"
+OF_METRICS: Final = "horolog.metrics."
+"""Prefix of the settings of TLS on the page of metrics."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -36,13 +38,14 @@ class ListenerTls:
 
 
 def parse_tls(
-    listener: str, names: Iterable[str], given: Mapping[str, str], *, asks_for_login: bool
+    prefix: str, names: Iterable[str], given: Mapping[str, str], *, asks_for_itself: bool
 ) -> ListenerTls:
     """Return the TLS of a listener.
 
-    Where clients log in, only the listener's own setting asks for a certificate, as in Kafka.
-
     Args:
+        prefix: of the listener's own settings.
+        asks_for_itself: whether only its own setting asks for a certificate, as in Kafka where
+            clients log in.
         names: settings that a listener has.
         given: all settings of the broker.
 
@@ -51,12 +54,12 @@ def parse_tls(
     """
     settings = {}
     for name in names:
-        value = given.get(of_listener(listener, name))
-        if value is None and not (asks_for_login and name == _CLIENT_AUTH):
+        value = given.get(prefix + name)
+        if value is None and not (asks_for_itself and name == _CLIENT_AUTH):
             value = given.get(name)
         if value or (value == "" and name == _RULES):  # no rules: no name fits any
             settings[name] = value
     try:
         return ListenerTls(settings, parse_rules(settings.get(_RULES, "DEFAULT")))
     except Misconfigured as error:
-        raise ValueError(f"the listener {listener}: {error}") from None
+        raise ValueError(f"{prefix}{_RULES}: {error}") from None

@@ -46,6 +46,7 @@ QUORUM_STATE: Final = "quorum-state"
 HISTORY_MS: Final = 366 * 24 * 3_600_000
 """Time for which snapshots are kept, with the records before them."""
 
+_FORMATTED: Final = SnapshotId(0, 0)
 _MAX_QUORUM_BYTES = 1 << 20
 _MAX_EPOCH = (1 << 31) - 2
 # Segments go only once a snapshot that is kept replaces them, whatever their age.
@@ -375,6 +376,25 @@ class KafkaForm:
         log.start_at(start)
         log.apply_retention(now_ms, now_ms)
         log.removed_files.remove_due(names.MAX_OFFSET)
+
+    @property
+    def is_only_formatted(self) -> bool:
+        """True if the directory has the snapshot of Kafka's formatting (4.4), and nothing behind.
+
+        To be asked after `replay`.
+        """
+        if self._snapshots != [_FORMATTED] or self._damaged or self._irregular or self._end:
+            return False
+        return not base_offsets(self._files.names_in(self.directory), names.LOG)
+
+    def replace_format(self, batches: Iterator[bytes]) -> None:
+        """Replace the snapshot of Kafka's formatting.
+
+        Raises:
+            StorageFailed: the disk refused; what there was counts.
+        """
+        write_snapshot(self._files, f"{self.directory}/{_FORMATTED.name}", batches)
+        self._files.sync_path(self.directory)
 
     def _keep_damaged(self) -> None:
         """Copy damaged snapshots aside, because a new one replaces them."""

@@ -214,6 +214,26 @@ class MetadataLog:
         finally:
             replay.next_offset = self._form.next_offset
 
+    def add_to_format(self, records: Sequence[Record]) -> bool:
+        """Add records to those of Kafka's formatting; False if a broker has served the directory.
+
+        Raises:
+            StorageFailed: the disk refused. Nothing has changed.
+        """
+        if self.damage or not self._form.is_only_formatted:
+            return False
+        self.image.check(records)
+        for record in records:
+            self.image.apply(record)
+        batches = snapshot_batches(
+            self.image.records(),
+            epoch=0,
+            last_timestamp=self._replay.last_timestamp,
+            kept_control=self._replay.kept_control,
+        )
+        self._form.replace_format(batches)
+        return True
+
     def hide(self) -> None:
         """Let nobody but their owner read the files: they have keys that check passwords.
 

@@ -27,7 +27,7 @@ from horolog.network.framing import Frames
 from horolog.network.joint_sends import JointSends
 from horolog.network.lifecycle import State
 from horolog.network.mappings import Mappings
-from horolog.network.outbox import Outbox
+from horolog.network.outbox import Outbox, is_deserted
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
 from horolog.network.request_times import EVERY, HEAD_BYTES, RequestTimes
@@ -312,6 +312,17 @@ class ServerConnection(asyncio.BufferedProtocol):
             return None
         moved, held = self._outbox.progress
         return Progress(("answer", 0), moved, held, held)
+
+    @property
+    def has_left(self) -> bool:
+        """True if the client has disconnected, and nothing that it has sent is left to be done.
+
+        Nothing else notices it while its connection is not read, as while it is muted.
+        """
+        transport = self.transport
+        if transport is None or not self._reading_paused or self._waiting:
+            return False
+        return not transport.is_closing() and is_deserted(transport)
 
     @property
     def holds_files(self) -> bool:

@@ -1,23 +1,28 @@
-"""Answers HTTP requests without a body (GET and HEAD), one on each connection.
+"""Answers HTTP requests without a body (GET and HEAD), one on each connection, with TLS or without.
 
 The cost of a client is limited: bytes and time of its request, time for reading the response, and
-the number of connections. Connections without a whole request have places of their own. One too
-many closes the oldest of them. Connections with a whole request have other places. One too many
-closes the oldest whose client does not read its response, otherwise the newest. A response is
-handed to the socket piece by piece, so that a slow reader holds no copy of it.
+the number of connections. Connections without a whole request, and those in a handshake, have
+places of their own. One too many closes the oldest of them. Connections with a whole request have
+other places. One too many closes the oldest whose client does not read its response, otherwise the
+newest. A response is handed to the socket piece by piece, so that a slow reader holds no copy of
+it.
 """
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, cast
 from urllib.parse import parse_qs
 
-from horolog.config import BrokerConfig, Endpoint
+from horolog.config import BrokerConfig, Endpoint, ListenerTls
 from horolog.errors import printable
 from horolog.network.accepting import Acceptor
 from horolog.network.server import bind
+from horolog.network.tls.contexts import TlsContexts
+from horolog.network.tls.handshakes import Handshake, Handshakes, TlsSession
+from horolog.network.tls.transport import TlsTransport
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,6 +38,7 @@ _ACCEPTED_AT_ONCE: Final = INCOMPLETE // 4
 """New connections at a time: so few that their requests are read before they lose their place."""
 _BACKLOG: Final = 128
 _PIECE_BYTES: Final = 64 * 1024
+_BUFFER_BYTES: Final = 4 * 1024
 
 _REASONS: Final = {
     200: "OK",
@@ -68,22 +74,42 @@ Respond = Callable[[HttpRequest], Awaitable[HttpResponse]]
 class HttpServer:
     """Listens on one endpoint. For the event loop's thread only."""
 
-    def __init__(self, endpoint: Endpoint, config: BrokerConfig, respond: Respond) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        config: BrokerConfig,
+        respond: Respond,
+        tls: ListenerTls | None = None,
+    ) -> None:
         """Start listening.
 
         Raises:
-            Misconfigured: the address cannot be bound.
+            Misconfigured: the address cannot be bound, or a certificate cannot be used.
         """
+        self._loop = asyncio.get_running_loop()
+        self._listeners = {} if tls is None else {endpoint.name: tls}
+        self._contexts = TlsContexts(self._listeners)
         sockets = bind(endpoint, config)
         self.bound = endpoint._replace(port=sockets[0].getsockname()[1])
         """Endpoint with its actual port."""
         self.respond = respond
-        self.incomplete: dict[_Connection, None] = {}
+        self.incomplete: dict[_Connection | Handshake, None] = {}
         """The connections without a whole request, the oldest first."""
         self.answered: dict[_Connection, None] = {}
         """The connections with a whole request, the oldest first."""
+        self._handshakes: Handshakes | None = None
+        self._reloading: asyncio.Task[None] | None = None
+        hand_over = None
+        if self._contexts:
+            hand_over = self._begin_handshake
+            self._handshakes = Handshakes(self._loop, self._on_handshake, self._on_no_handshake, 1)
+            self._reloading = self._loop.create_task(
+                self._contexts.keep_loaded(lambda: self._listeners)
+            )
         connect = partial(_Connection, self)
-        self._acceptors = [Acceptor(sock, _BACKLOG, connect, _ACCEPTED_AT_ONCE) for sock in sockets]
+        self._acceptors = [
+            Acceptor(sock, _BACKLOG, connect, _ACCEPTED_AT_ONCE, hand_over) for sock in sockets
+        ]
 
     def close(self) -> None:
         """Stop listening, and close all connections."""
@@ -91,12 +117,49 @@ class HttpServer:
             acceptor.close()
         for connection in [*self.incomplete, *self.answered]:
             connection.close()
+        if self._reloading is not None:
+            self._reloading.cancel()
+        if self._handshakes is not None:
+            self._handshakes.stop()
 
-    def admit(self, connection: "_Connection") -> None:
+    def admit(self, connection: "_Connection | Handshake") -> None:
         """Give a new connection a place; the oldest without a whole request may lose its own."""
         if len(self.incomplete) >= INCOMPLETE:
-            next(iter(self.incomplete)).close()
+            self._close(next(iter(self.incomplete)))
         self.incomplete[connection] = None
+
+    def _close(self, connection: "_Connection | Handshake") -> None:
+        self.incomplete.pop(connection, None)
+        connection.close()
+
+    def _begin_handshake(self, client: socket.socket) -> None:
+        assert self._handshakes is not None
+        try:
+            address = client.getpeername()
+        except OSError:  # it has disconnected
+            client.close()
+            return
+        name = self.bound.name
+        context, rules = self._contexts[name].context, self._listeners[name].rules
+        handshake = Handshake(self.bound, address, self._loop.time(), context, rules)
+        self._handshakes.begin(client, handshake)
+        self.admit(handshake)
+        self._loop.call_later(REQUEST_SECONDS, self._end_late, handshake)
+
+    def _end_late(self, handshake: Handshake) -> None:
+        if handshake in self.incomplete:
+            self._close(handshake)
+
+    def _on_handshake(self, handshake: Handshake, session: TlsSession, _: str) -> None:
+        if handshake not in self.incomplete:  # it has lost its place
+            session.sock.close()
+            return
+        del self.incomplete[handshake]
+        TlsTransport(self._loop, session, _Connection(self), {"peername": handshake.address})
+
+    def _on_no_handshake(self, handshake: Handshake, why: str) -> None:
+        self.incomplete.pop(handshake, None)
+        _LOG.debug("a connection of %s to the metrics has failed: %s", handshake.host, why)
 
     def complete(self, connection: "_Connection") -> bool:
         """Move a connection to those with a whole request; False if there is no place."""
@@ -115,8 +178,9 @@ class HttpServer:
         self.answered.pop(connection, None)
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(asyncio.BufferedProtocol):
     def __init__(self, server: HttpServer) -> None:
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._loop = asyncio.get_running_loop()
         self._server = server
         self.is_closed = False
@@ -151,10 +215,13 @@ class _Connection(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._answering is not None:
             return  # a body, or another request: it is not read
-        self._received += data[: REQUEST_BYTES + 1 - len(self._received)]
+        self._received += self._buffer[: min(nbytes, REQUEST_BYTES + 1 - len(self._received))]
         head, end, _ = self._received.partition(b"\r\n\r\n")
         if not end and len(self._received) <= REQUEST_BYTES:
             return

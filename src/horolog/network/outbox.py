@@ -10,6 +10,7 @@ full, the transport gets the next records and reports when they are sent.
 """
 
 import asyncio
+import select
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from typing import Final
 from horolog.buffers import Buffer
 from horolog.network.budget import SMALL_BYTES, Account
 from horolog.network.reply import PIECE_BYTES, Reply, ReplyPart, SlicedRecords
+from horolog.network.tls.transport import TlsTransport
 
 HIGH_WATER_BYTES: Final = 64 * 1024
 LOW_WATER_BYTES: Final = 0  # what the socket itself holds keeps the client busy meanwhile
@@ -29,6 +31,8 @@ DIRECT_BYTES: Final = 1 << 20
 MOST_AT_ONCE: Final = 128
 
 _MORE_FOLLOWS: Final[int | None] = getattr(socket, "MSG_MORE", None)
+_SHUT: Final[int | None] = getattr(select, "POLLRDHUP", None)
+_GOODBYE_BYTES: Final = 48  # less than the smallest request and its record have together
 _MOST_PARTS: Final = 1024  # IOV_MAX: one call takes no more
 _IN_MEMORY: Final = (bytes, bytearray, memoryview)
 
@@ -235,6 +239,37 @@ def _socket_fd(transport: asyncio.Transport) -> int | None:
         return None
     sock = transport.get_extra_info("socket")
     return None if sock is None else sock.fileno()
+
+
+def is_deserted(transport: asyncio.Transport) -> bool:
+    """Return True if the client of a socket that is not read has disconnected after its last bytes.
+
+    With TLS it has said goodbye, in a record that is too small for a request.
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return False
+    is_encrypted = isinstance(transport, TlsTransport)
+    held = transport.undelivered if isinstance(transport, TlsTransport) else 0
+    borrowed = socket.socket(fileno=sock.fileno())  # the transport's: never closed here
+    try:
+        unread = held + len(borrowed.recv(_GOODBYE_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        return not unread or (is_encrypted and unread < _GOODBYE_BYTES and _is_shut(borrowed))
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    finally:
+        borrowed.detach()
+
+
+def _is_shut(sock: socket.socket) -> bool:
+    """Return True if the other end sends nothing more; always False where no system call tells."""
+    if _SHUT is None:
+        return False
+    looking = select.poll()
+    looking.register(sock, _SHUT)
+    return bool(looking.poll(0))
 
 
 def _send_some(fd: int, parts: Sequence[Buffer]) -> bytes:

@@ -33,7 +33,6 @@ from horolog.network.turns import Turns
 _LOG = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 5.0
-RELOAD_SECONDS: Final = 5.0
 DRAIN_SECONDS: Final = 5.0
 
 
@@ -127,7 +126,9 @@ class Server:
                 acceptor = Acceptor(sock, backlog, connect, hand_over=hand_over, limits=limits)
                 self._listeners.append((endpoint.name, acceptor))
         if self._contexts:
-            self._reloading = self._loop.create_task(self._reload())
+            self._reloading = self._loop.create_task(
+                self._contexts.keep_loaded(lambda: self._config_now().tls)
+            )
             self._handshakes = Handshakes(self._loop, self._on_handshake, self._on_no_handshake)
         self._sweep()
         return tuple(bound)
@@ -224,17 +225,6 @@ class Server:
         changed = await asyncio.to_thread(self._contexts.load, config.tls)
         return lambda: self._contexts.take(changed, self._config_now().tls)
 
-    async def _reload(self) -> None:
-        """Load certificates whose files change."""
-        while True:
-            await asyncio.sleep(RELOAD_SECONDS)
-            try:
-                wanted = self._config_now().tls
-                changed = await asyncio.to_thread(self._contexts.load_changed, wanted)
-                self._contexts.take(changed, self._config_now().tls)
-            except Exception:  # noqa: BLE001 - a bug keeps the certificates, and is tried again
-                _LOG.exception("certificates cannot be loaded anew: a bug")
-
     def _begin_handshake(self, listener: Endpoint, sock: socket.socket) -> None:
         """Let a thread do the handshake of a client that has connected."""
         assert self._handshakes is not None
@@ -320,12 +310,14 @@ class Server:
         self._disconnected(connection.peer.listener)
 
     def _sweep(self) -> None:
-        """Close connections idle for longer than `connections.max.idle.ms`; release memory."""
+        """Close connections of clients that are idle for too long or have left; release memory."""
         now = self._loop.time()
         idle_ms = self._config_now().connections_max_idle_ms
         for connection in list(self.connections):
             if idle_ms >= 0 and connection.is_idle(now - idle_ms / 1000):
                 _LOG.info("closing an idle connection of %s", connection.peer.host)
+                connection.close()
+            elif connection.has_left:
                 connection.close()
         self.shared.mappings.release_idle()
         for _, acceptor in self._listeners:

@@ -7,6 +7,7 @@ broker asks before it answers a request (broker/authorisation.py).
     hosts      hosts of clients as Java writes them, and ranges of addresses
     checks     what a new entry and a filter may say, and entries that mean something else in Kafka
     model      all entries, and what they allow
+    words      entries as people write them
 """
 
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from horolog.rights.entries import *
     from horolog.rights.hosts import *
     from horolog.rights.model import *
+    from horolog.rights.words import *
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -26,5 +28,6 @@ __getattr__, __dir__ = lazy_names(
         "entries": "CLUSTER_NAME EVERY_PRINCIPAL AclEntry AclFilter",
         "hosts": "host_text is_in_range is_range range_error",
         "model": "Decision Rights",
+        "words": "entry_of resource_of right_of",
     },
 )

@@ -8,7 +8,8 @@ from horolog.errors import HorologError
 
 __all__ = ["BadToken", "TokenOwner", "TokenRules", "UnknownKey"]
 
-_LATEST_S: Final = (1 << 63) // 1000 - 1
+_LATEST_S: Final = (1 << 63) // 10**9
+"""The year 2262: Apache Kafka counts to the end of a session in nanoseconds."""
 _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
 
 

@@ -62,10 +62,13 @@ class PlainLogin:
         Raises:
             LoginFailed: the message is of another form, or the password is wrong.
         """
-        parts = message.decode("utf-8", "replace").split("\0")
-        if len(parts) != 3 or not parts[1] or not parts[2]:
-            raise failed("PLAIN")
+        parts = message.decode("utf-8", "replace").split("\0", 3)
+        if len(parts) != 3:
+            raise LoginFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
         wanted, name, password = parts
+        if not name or not password:
+            what = "password" if name else "username"
+            raise LoginFailed(f"Authentication failed: {what} not specified")
         known = self._users.get(name)
         expected = password + "x" if known is None else known  # of a user who is not there
         if not hmac.compare_digest(expected.encode(), password.encode()):

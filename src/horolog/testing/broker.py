@@ -1,7 +1,7 @@
 """Broker for tests, in the test's process. It leaves no files behind."""
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +18,7 @@ from horolog.config import Settings, host_port
 from horolog.testing.failures import BrokerFailed
 from horolog.testing.service_thread import ServiceThread
 from horolog.testing.settings import as_text, for_tests
+from horolog.testing.users import Users
 
 _BROKERS: Final[WeakSet["Broker"]] = WeakSet()
 
@@ -49,6 +50,7 @@ class Broker:
         *,
         clock: ManualClock | None = None,
         log_dir: Path | str | None = None,
+        users: Mapping[str, str | Iterable[str]] | None = None,
     ) -> None:
         """Prepare a broker, without starting it.
 
@@ -56,9 +58,17 @@ class Broker:
             settings: settings under Kafka's names, which override those of `for_tests`.
             clock: the broker's clock; by default a new one that follows the system's until moved.
             log_dir: log directory, which is kept; by default a temporary one.
+            users: users with their rights, as `{"alice": "read topic:clicks"}`. The broker has TLS
+                then, and asks for a login. None: it does neither.
+
+        Raises:
+            Misconfigured: a right has another form.
+            MissingExtra: it is to have users, and cryptography is not installed.
         """
+        self._users = None if users is None else Users(users)
         self.clock = ManualClock.following() if clock is None else clock
-        self._settings = for_tests(as_text(settings or {}))
+        of_users = {} if self._users is None else self._users.settings()
+        self._settings = for_tests({**of_users, **as_text(settings or {})})
         self._log_dir = None if log_dir is None else Path(log_dir)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._thread: ServiceThread | None = None
@@ -77,6 +87,29 @@ class Broker:
         """Address for clients, `127.0.0.1:PORT`; it does not change between `stop` and `start`."""
         assert self._bootstrap_servers is not None, "the broker was never started"
         return self._bootstrap_servers
+
+    @property
+    def ca_file(self) -> Path:
+        """Certificate (PEM) of the authority that signed the broker's; of one with users."""
+        return self._with_users().ca_file
+
+    def password(self, user: str) -> str:
+        """Return the password of a user, a random one."""
+        return self._with_users().passwords[user]
+
+    def librdkafka(self, user: str) -> dict[str, str]:
+        """Return settings of confluent-kafka, and all on librdkafka, for a user."""
+        its = self._with_users().librdkafka(user)
+        return {"bootstrap.servers": self.bootstrap_servers, **its}
+
+    def properties(self, user: str) -> dict[str, str]:
+        """Return properties of Java clients, and of horolog's, for a user."""
+        its = self._with_users().properties(user)
+        return {"bootstrap.servers": self.bootstrap_servers, **its}
+
+    def _with_users(self) -> Users:
+        assert self._users is not None, 'give the broker users: Broker(users={"alice": ...})'
+        return self._users
 
     @property
     def log_dir(self) -> Path:
@@ -235,10 +268,13 @@ class Broker:
         if self._thread is not None:
             return self
         given = {**self._settings, "log.dirs": str(self.log_dir)}
+        protocol = "PLAINTEXT" if self._users is None else "SASL_SSL"
         if self._bootstrap_servers is not None:
-            given["listeners"] = f"PLAINTEXT://{self._bootstrap_servers}"
-        given.setdefault("listeners", "PLAINTEXT://127.0.0.1:0")
+            given["listeners"] = f"{protocol}://{self._bootstrap_servers}"
+        given.setdefault("listeners", f"{protocol}://127.0.0.1:0")
         self._thread = ServiceThread(Settings(given), self.clock, self._faults)
+        if self._users is not None:
+            self._thread.call(self._users.put)
         endpoint = self._thread.endpoint
         self._bootstrap_servers = host_port(endpoint.host, endpoint.port)
         return self
@@ -268,6 +304,8 @@ class Broker:
         try:
             self.stop()
         finally:
+            if self._users is not None:
+                self._users.close()
             if self._temporary is not None:
                 self._temporary.cleanup()
                 self._temporary = self._log_dir = None

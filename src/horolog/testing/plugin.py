@@ -5,7 +5,8 @@ by the first test that needs one.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,6 +35,22 @@ def horolog_session_broker(
 ) -> "Iterator[Broker]":
     """A Kafka broker for all tests together, with one clock."""
     yield from _broker(horolog_settings, tmp_path_factory)
+
+
+@pytest.fixture
+def horolog_secured(
+    horolog_settings: Mapping[str, object], tmp_path_factory: pytest.TempPathFactory
+) -> "Iterator[Callable[..., Broker]]":
+    """Start a broker with TLS, users and rights: `horolog_secured(alice="read topic:clicks")`."""
+    from horolog.testing.broker import Broker  # noqa: PLC0415 - most test suites need none
+
+    with ExitStack() as brokers:
+
+        def start(**users: str | Iterable[str]) -> Broker:
+            log_dir = tmp_path_factory.mktemp("horolog")
+            return brokers.enter_context(Broker(horolog_settings, log_dir=log_dir, users=users))
+
+        yield start
 
 
 @pytest.hookimpl(tryfirst=True)

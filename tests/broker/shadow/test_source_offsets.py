@@ -11,7 +11,9 @@ from typing import Any
 from storelogs import NOW, new_follower, pull
 
 from horolog.broker import Catalogue, SourceOffsets
+from horolog.groups import GroupChange, records_of
 from horolog.record import LogRecord, build_batch
+from horolog.schemas.group_records import GroupEpochKey, GroupEpochValue
 from horolog.schemas.offsets import CommittedValue, OffsetKey, committed_bytes, key_bytes
 from horolog.storage import Log
 
@@ -110,3 +112,13 @@ def test_what_was_read_on_both_sides_of_a_truncation_does_not_count(tmp_path: Pa
         assert shadow.apply() == {}
         expected = {f"g{at}": at for at in range(5)} | {f"other{at}": at for at in range(5, 15)}
         assert shadow.apply() == expected
+
+
+def test_members_of_consumer_groups_at_the_source_are_left_out(tmp_path: Path) -> None:
+    change = GroupChange(records=[(GroupEpochKey("g"), GroupEpochValue(2))])
+    with new_follower(tmp_path) as log:
+        shadow = Shadow(log)
+        joined = build_batch(records_of(change, NOW), base_offset=0, leader_epoch=1)
+        pull(log, joined, commit(1, "g", 5))
+        assert shadow.apply() == {"g": 5}
+        assert shadow.apply() == {}

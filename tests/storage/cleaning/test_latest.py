@@ -23,6 +23,13 @@ from horolog.record import (
     parse_header,
     with_records,
 )
+from horolog.schemas.group_records import (
+    CurrentKey,
+    MemberKey,
+    TargetKey,
+    TargetValue,
+    value_bytes,
+)
 from horolog.schemas.offsets import (
     CommittedValue,
     GroupKey,
@@ -98,11 +105,11 @@ def removal(number: int) -> LogRecord:
 
 
 def state(replay: GroupReplay) -> tuple[object, ...]:
-    groups, offsets, *_ = replay.stored(lambda _: TOPIC_ID)
+    groups, offsets, _, *consumer = replay.stored(lambda _: TOPIC_ID)
     records = [(each.key, each.value, each.timestamp) for each in replay.records()]
     pending = replay.pending(lambda _: TOPIC_ID)
     said = replay.unreadable, replay.reason
-    return sorted(groups), sorted(offsets), pending, records, said
+    return sorted(groups), sorted(offsets), pending, consumer, records, said
 
 
 def states(log: Log, first_offset: int, most_map_bytes: int) -> list[tuple[object, ...]]:
@@ -120,7 +127,7 @@ def states(log: Log, first_offset: int, most_map_bytes: int) -> list[tuple[objec
 
 def some_record(chance: random.Random, at: int) -> LogRecord:
     number = chance.randrange(KEYS)
-    match chance.choices(range(7), (60, 12, 12, 4, 4, 4, 4))[0]:
+    match chance.choices(range(8), (60, 12, 12, 12, 4, 4, 4, 4))[0]:
         case 0:
             return commit(number, at)
         case 1:
@@ -131,10 +138,14 @@ def some_record(chance: random.Random, at: int) -> LogRecord:
                 NOW, key, chance.choice([None, group_bytes(GroupValue("consumer", at))])
             )
         case 3:
-            return LogRecord(NOW, None, b"no key")
+            member = chance.choice([MemberKey, TargetKey, CurrentKey])(f"g{number % 2}", "m")
+            values = [None, value_bytes(TargetKey("g", "m"), TargetValue())]
+            return LogRecord(NOW, key_bytes(member), chance.choice(values))
         case 4:
-            return LogRecord(NOW, key_bytes(OffsetKey("g", "t", number)), b"no value of Kafka's")
+            return LogRecord(NOW, None, b"no key")
         case 5:
+            return LogRecord(NOW, key_bytes(OffsetKey("g", "t", number)), b"no value of Kafka's")
+        case 6:
             return LogRecord(NOW, b"\0\x63", b"of an unknown type")
         case _:
             return commit(number, at)._replace(headers=(("header", b"value"),))

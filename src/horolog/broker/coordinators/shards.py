@@ -112,6 +112,7 @@ class Shards(Generic[ReplayedT]):
                 if now != shard:  # led in another epoch since: it is read again
                     self._left[index] = now
                     continue
+                await self._take_over(replayed)  # which reads the values
                 if replayed.unreadable:
                     _LOG.error(
                         "%s-%d: %d records cannot be read and are left out; the first: %s",
@@ -120,7 +121,6 @@ class Shards(Generic[ReplayedT]):
                         replayed.unreadable,
                         replayed.reason,
                     )
-                await self._take_over(replayed)
                 self._left.pop(index, None)
             self._tried.set()
             if self._left:

@@ -29,7 +29,7 @@ class MetricsPage:
         """Start listening on the metrics port.
 
         Raises:
-            Misconfigured: the address cannot be bound.
+            Misconfigured: the address cannot be bound, or a certificate cannot be used.
         """
         self._loop = asyncio.get_running_loop()
         self._scraping = asyncio.Lock()
@@ -38,12 +38,13 @@ class MetricsPage:
         endpoint = Endpoint(
             "METRICS", config.horolog_metrics_host, config.horolog_metrics_port or 0
         )
-        self._server = HttpServer(endpoint, config, self._respond)
+        self._server = HttpServer(endpoint, config, self._respond, config.metrics_tls)
         self._process = ProcessNumbers(broker, server)
         self._scrape = Scrape(broker, times, self._process)
         bound = self._server.bound
         self.address = host_port(bound.host or "localhost", bound.port)
         """Address of the page for clients on this machine."""
+        self.url = f"{config.horolog_metrics_protocol}://{self.address}{PATH}"
 
     def close(self) -> None:
         """Stop listening and close all connections."""

@@ -4,10 +4,11 @@ A context that is in use is never changed: a new one replaces it, and connection
 theirs. What cannot be loaded, or names another broker, is refused, and the old one stays.
 """
 
+import asyncio
 import logging
 import os
-from collections.abc import Mapping
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from horolog.config import ListenerTls
 from horolog.errors import Misconfigured
@@ -18,6 +19,7 @@ __all__ = ["TlsContexts"]
 
 _LOG = logging.getLogger(__name__)
 
+RELOAD_SECONDS: Final = 5.0
 _FILES: Final = ("ssl.keystore.location", "ssl.truststore.location")
 _TRUSTED: Final = ("ssl.truststore.location", "ssl.truststore.certificates")
 _Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
@@ -81,6 +83,16 @@ class TlsContexts:
                 self._refused[name] = stamp
                 _LOG.error("%s; the certificate that was loaded before stays in use", error)
         return changed
+
+    async def keep_loaded(self, listeners: Callable[[], Mapping[str, ListenerTls]]) -> NoReturn:
+        """Load again what changes, until it is cancelled; `listeners` returns current settings."""
+        while True:
+            await asyncio.sleep(RELOAD_SECONDS)
+            try:
+                changed = await asyncio.to_thread(self.load_changed, listeners())
+                self.take(changed, listeners())
+            except Exception:  # noqa: BLE001 - a bug keeps the certificates, and is tried again
+                _LOG.exception("certificates cannot be loaded anew: a bug")
 
     def take(self, changed: Mapping[str, _Loaded], listeners: Mapping[str, ListenerTls]) -> None:
         """Use what was loaded from now on, unless its settings have changed meanwhile."""

@@ -145,10 +145,14 @@ class Handshakes:
         thread = handshake._thread = next(self._turns)
         thread.begin(sock, handshake)
 
-    async def close(self) -> None:
-        """Close the sockets of all handshakes, and wait for the threads."""
+    def stop(self) -> None:
+        """Let the threads close the sockets of all handshakes, and end."""
         for thread in self._threads:
             thread.stop()
+
+    async def close(self) -> None:
+        """Close the sockets of all handshakes, and wait for the threads."""
+        self.stop()
         for thread in self._threads:
             await asyncio.to_thread(thread.join)
 

@@ -102,6 +102,11 @@ class TlsTransport(asyncio.Transport):
         """Return True if bytes are received."""
         return not self._is_paused and not self._is_closing
 
+    @property
+    def undelivered(self) -> int:
+        """Number of bytes that were received, and that the protocol has not got."""
+        return self._tls.pending() + self._incoming.pending
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Set at how many bytes the protocol stops writing, and may continue."""
         self._high = 64 * 1024 if high is None else high
