@@ -107,6 +107,15 @@ def test_retention_gone_wrong_is_explained_and_mended(shell: Shell) -> None:
     assert values(shell.directory / "log", "clicks") == []
 
 
+def test_a_broker_is_closed_from_its_first_start(shell: Shell) -> None:
+    told = run_script(shell, "secured.sh")
+    assert "Alice may read clicks, and nothing else." in told
+    assert "User:alice may not write topic:clicks" in told
+    for secret in (shell.directory / "secrets").iterdir():
+        assert secret.read_text() not in told
+        assert secret.stat().st_mode & 0o077 == 0
+
+
 def answers_by_hand() -> dict[str, Any]:
     """Answers to the notebook's questions, from the file beside it."""
     with (NOTEBOOK.parent / "commit-times.csv").open() as file:

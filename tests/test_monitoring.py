@@ -12,7 +12,8 @@ import yaml
 from metrics_page import scrape
 from running_broker import RunningBroker, a_broker
 
-from horolog.config import Settings
+from horolog.client import Client
+from horolog.config import Settings, parse_properties, with_provided
 
 ROOT = Path(__file__).parent.parent
 MONITORING = ROOT / "monitoring"
@@ -136,14 +137,37 @@ def test_compose_opens_ports_on_this_machine_alone_and_names_no_registry() -> No
         assert not slash or not re.search(r"[.:]", host), name
 
 
-def test_the_broker_of_compose_starts_with_its_file_and_is_asked_whether_it_is_alive() -> None:
-    service = read("compose.yaml")["services"]["horolog"]
+def test_the_broker_of_compose_asks_for_a_login_and_takes_the_password_of_a_secret(
+    tmp_path: Path,
+) -> None:
+    compose = read("compose.yaml")
+    service = compose["services"]["horolog"]
+    assert service["secrets"] == ["admin"]
+    assert compose["secrets"] == {"admin": {"file": "./secrets/admin"}}
+    assert "secrets/" in (ROOT / ".gitignore").read_text().splitlines()
+    (tmp_path / "admin").write_text("pencil")
     assert service["healthcheck"]["test"] == ["CMD", "horolog", "health", "--alive"]
     file = service["command"][service["command"].index("--config") + 1]
     mounts = {place: outside for outside, place, *_ in map(split, service["volumes"])}
-    lines = (ROOT / mounts[file]).read_text().splitlines()
-    given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    config = Settings(given).broker_config()
+    text = (ROOT / mounts[file]).read_text().replace("/run/secrets", str(tmp_path))
+    settings = with_provided(parse_properties(text, file))
+    config = Settings(settings).broker_config()
+    login = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            'username="admin" password="pencil";'
+        ),
+    }
+    listeners = ",".join(f"{it.name}://127.0.0.1:0" for it in config.listeners)
+    here = {"listeners": listeners, "advertised.listeners": listeners, "horolog.metrics.port": "0"}
+    with RunningBroker(
+        tmp_path / "log", {**settings, "log.dir": str(tmp_path / "log"), **here}
+    ) as (broker):
+        for bound in broker.bound:
+            with Client(f"{bound.host}:{bound.port}", security=login) as client:
+                assert client.acls.list() == []
     assert config.log_dir in mounts
     ports = {endpoint.port for endpoint in config.listeners}
     assert {int(split(port)[-1]) for port in service["ports"]} < ports

@@ -21,6 +21,7 @@ from patience import PATIENCE_S
 from running_broker import BrokerProcess
 
 from horolog.broker import ServiceManager
+from horolog.client import Client
 
 WATCHDOG_S = 0.6
 UNIT = Path(__file__).parents[2] / "deploy" / "horolog.service"
@@ -207,7 +208,7 @@ def test_a_watchdog_of_another_process_or_without_a_time_gets_no_pings(
     assert manager.falls_silent(0.01)
 
 
-def test_the_command_of_the_unit_starts_a_broker_that_reports(
+def test_the_commands_of_the_unit_start_a_broker_whose_admin_has_the_password_of_a_file(
     manager: Manager, tmp_path: Path
 ) -> None:
     unit = configparser.RawConfigParser(strict=False)
@@ -215,17 +216,39 @@ def test_the_command_of_the_unit_starts_a_broker_that_reports(
     unit.read(UNIT)
     service = unit["Service"]
     assert (service["Type"], service["TimeoutStartSec"]) == ("notify", "infinity")
-    command, *arguments = shlex.split(service["ExecStart"])
-    assert command == INSTALLED
-    config = tmp_path / "server.properties"
-    config.write_text("listeners=PLAINTEXT://127.0.0.1:0\n")
-    given = [argument.replace("/etc/horolog", str(tmp_path)) for argument in arguments]
+    assert service["LoadCredential"] == "admin-password:/etc/horolog/admin-password"
+    settings = (UNIT.parent / "server.properties").read_text()
+    (tmp_path / "server.properties").write_text(settings.replace(":9092", ":0"))
+    (tmp_path / "admin-password").write_text("pencil\n")
+    inside = {
+        "/etc/horolog": str(tmp_path),
+        "${CREDENTIALS_DIRECTORY}": str(tmp_path),
+        "%S/horolog": str(tmp_path),
+    }
+
+    def python_of(key: str) -> list[str]:
+        command, *arguments = shlex.split(service[key].lstrip("-"))
+        assert command == INSTALLED
+        for place, here in inside.items():
+            arguments = [argument.replace(place, here) for argument in arguments]
+        return [sys.executable, "-m", "horolog", *arguments]
+
+    for _ in range(2):  # each start sets the password
+        subprocess.run(python_of("ExecStartPre"), check=True, cwd=tmp_path)
     environment = {**os.environ, "NOTIFY_SOCKET": manager.address}
-    python = [sys.executable, "-m", "horolog", *given]
-    with subprocess.Popen(python, env=environment, cwd=tmp_path) as process:
+    with subprocess.Popen(python_of("ExecStart"), env=environment, cwd=tmp_path) as process:
         try:
-            assert manager.until("READY", "1")["STATUS"].startswith("serving 0 logs at 127.0.0.1:")
+            status = manager.until("READY", "1")["STATUS"]
+            assert status.startswith("serving 0 logs at 127.0.0.1:")
             assert (tmp_path / "horolog-data" / "meta.properties").exists()
+            module = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+            login = {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.jaas.config": f'{module} username="admin" password="pencil";',
+            }
+            with Client(status.rpartition(" ")[2], security=login) as client:
+                client.create_topics({"t": 1})
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE_S) == 0
         finally:

@@ -9,6 +9,7 @@ import typer
 from horolog.cli.connecting import KafkaBrokers
 from horolog.cli.options import with_options
 from horolog.cli.properties_files import read_properties
+from horolog.config import with_provided
 from horolog.errors import Misconfigured
 from horolog.results import Answer, Table
 from horolog.security.scram import ScramMechanism
@@ -103,7 +104,7 @@ def add(
     if log_dir is not None:
         from horolog.broker.offline_users import set_password  # noqa: PLC0415 - loads a broker
 
-        settings = {} if config is None else read_properties(config)
+        settings = {} if config is None else with_provided(read_properties(config))
         set_password(log_dir, settings, name, known, password)
     else:
         with brokers.connect() as client:
