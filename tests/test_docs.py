@@ -124,7 +124,7 @@ def test_the_dashboard_asks_for_families_that_there_are_and_their_labels() -> No
             names = re.findall(r"\b(?:kafka|horolog|process)_\w+", target["expr"])
             assert names, panel["title"]
             for name in names:
-                base = name.removesuffix("_bucket")
+                base = name if name in kinds else re.sub("_(bucket|count)$", "", name)
                 assert kinds[base] == "histogram" if base != name else name in kinds, name
                 asked.add(base)
             for by in re.findall(r"by \(([^)]*)\)", target["expr"]):

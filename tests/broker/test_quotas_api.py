@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import rights_matrix as matrix
 from certificates import Certificates, client_context
+from metrics_page import scrape
 from patience import eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields, topic_fields
 from running_broker import BrokerProcess, MakeBroker, RunningBroker
 from stepped_loop import SteppedLoop
 
+from horolog.quotas import QuotaKey
 from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
 
@@ -494,3 +496,37 @@ def test_a_broker_stops_at_once_though_connections_are_held(
     for connection in connections:
         assert connection.is_closed()
         connection.socket.close()
+
+
+def test_waits_are_counted_by_their_quota(make_broker: MakeBroker) -> None:
+    broker = make_broker(horolog_metrics_port="0", max_connection_creation_rate="1000")
+    names = [*map(str, QuotaKey), "max.connection.creation.rate"]
+
+    def waits() -> dict[str, tuple[float, float]]:
+        page = scrape(broker)
+        families = ("horolog_throttled_total", "horolog_throttle_milliseconds_total")
+        counts, ms = ([page.value(it, quota=name) for name in names] for it in families)
+        return dict(zip(names, zip(counts, ms, strict=True), strict=True))
+
+    assert set(waits().values()) == {(0, 0)}
+    broker.create_topic("t", 1)
+    with broker.connect() as connection:
+        change(connection, TEST, {PRODUCED: 1_000.0, MUTATED: 0.01})
+        fields = produce_fields("t", {0: batch(50_000)})
+        waited_ms = connection.ask(ApiKey.PRODUCE, 8, **fields).throttle_time_ms
+    assert waited_ms > 1_000
+    with broker.connect() as connection:
+        topics = [{"name": "u", "num_partitions": 2, "replication_factor": 1}]
+        connection.ask(ApiKey.CREATE_TOPICS, 5, topics=topics, validate_only=False)
+    found = waits()
+    assert found[PRODUCED] == (1, waited_ms)
+    assert found[MUTATED][0] == 1
+    assert found[MUTATED][1] > 1_000
+    assert {name for name, wait in found.items() if any(wait)} == {PRODUCED, MUTATED}
+
+    with broker.connect() as connection:
+        change(connection, {"ip": "127.0.0.1"}, {CONNECTED: 1.0})
+        for _ in range(WINDOW_S + 1):
+            broker.connect().socket.close()
+        change(connection, {"ip": "127.0.0.1"}, {CONNECTED: None})
+    assert waits()[CONNECTED][0] >= 1

@@ -5,6 +5,7 @@ nothing more of its connection. The time is the event loop's, not that of the br
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -24,13 +25,31 @@ _THROTTLE_TIME: Final = "throttle_time_ms"
 _WITH_NODES: Final = 10  # the first version of Produce whose response may end with endpoints
 
 
+class ThrottleTimes:
+    """How often clients had to wait since the broker was started, and how long, for metrics."""
+
+    __slots__ = ("counts", "wait_ms")
+
+    def __init__(self) -> None:
+        self.counts: Counter[QuotaKey] = Counter()
+        self.wait_ms: Counter[QuotaKey] = Counter()
+
+    def note(self, key: QuotaKey, wait_ms: int) -> int:
+        """Count a wait, unless it is 0, and return it."""
+        if wait_ms:
+            self.counts[key] += 1
+            self.wait_ms[key] += wait_ms
+        return wait_ms
+
+
 class Throttling:
     """Quotas of a broker. For the event loop's thread only."""
 
-    __slots__ = ("_now_s", "quotas")
+    __slots__ = ("_now_s", "quotas", "times")
 
     def __init__(self, quotas: Quotas, now_s: Callable[[], float] | None = None) -> None:
         self.quotas = quotas
+        self.times = ThrottleTimes()
         self._now_s = asyncio.get_running_loop().time if now_s is None else now_s
 
     @property
@@ -41,7 +60,10 @@ class Throttling:
     def produced(self, peer: Peer, client_id: str, size: int) -> int:
         """Record a produce request; return for how many milliseconds its client waits."""
         limit = self._limit(QuotaKey.PRODUCER_BYTE_RATE, peer, client_id)
-        return 0 if limit is None else self.quotas.use(limit, size, 1000 * self._now_s())
+        if limit is None:
+            return 0
+        wait_ms = self.quotas.use(limit, size, 1000 * self._now_s())
+        return self.times.note(QuotaKey.PRODUCER_BYTE_RATE, wait_ms)
 
     def fetched(self, peer: Peer, client_id: str, size: Callable[[], int]) -> int:
         """Record a fetch response; return for how many milliseconds its client waits.
@@ -55,7 +77,8 @@ class Throttling:
         if limit is None:
             return time_ms
         now_ms, used = 1000 * self._now_s(), size()
-        wait_ms = max(self.quotas.use(limit, used, now_ms), time_ms)
+        wait_ms = self.quotas.use(limit, used, now_ms)
+        wait_ms = max(self.times.note(QuotaKey.CONSUMER_BYTE_RATE, wait_ms), time_ms)
         if wait_ms:
             self.quotas.give_back(limit, used, now_ms)
         return wait_ms
@@ -68,7 +91,8 @@ class Throttling:
         limit = self._limit(QuotaKey.REQUEST_PERCENTAGE, peer, client_id)
         if limit is None:
             return 0
-        return self.quotas.use(limit, 100 * used_s, 1000 * self._now_s())
+        wait_ms = self.quotas.use(limit, 100 * used_s, 1000 * self._now_s())
+        return self.times.note(QuotaKey.REQUEST_PERCENTAGE, wait_ms)
 
     def most_fetched(self, peer: Peer, client_id: str, asked: int) -> int:
         """Return the most bytes that a fetch may read."""
@@ -102,14 +126,15 @@ class Throttling:
 
     def connected(self, host: str) -> float:
         """Record a connection; return for how many seconds it waits before it is closed."""
-        return self.quotas.connect(host, 1000 * self._now_s()) / 1000
+        wait_ms = self.quotas.connect(host, 1000 * self._now_s())
+        return self.times.note(QuotaKey.CONNECTION_CREATION_RATE, wait_ms) / 1000
 
     def mutations(self, peer: Peer, client_id: str, *, is_strict: bool) -> "Mutations":
         """Return how a request is counted that makes and deletes partitions."""
         limit = None
         if self.is_set:
             limit = self._limit(QuotaKey.CONTROLLER_MUTATION_RATE, peer, client_id)
-        return Mutations(self.quotas, limit, self._now_s, peer, is_strict=is_strict)
+        return Mutations(self, limit, self._now_s, peer, is_strict=is_strict)
 
     def _limit(self, key: QuotaKey, peer: Peer, client_id: str) -> Limit | None:
         _, _, user = (peer.principal or "").partition(":")
@@ -125,14 +150,14 @@ class Mutations:
 
     def __init__(
         self,
-        quotas: Quotas,
+        throttling: Throttling,
         limit: Limit | None,
         now_s: Callable[[], float],
         peer: Peer,
         *,
         is_strict: bool,
     ) -> None:
-        self._quotas = quotas
+        self._quotas, self._times = throttling.quotas, throttling.times
         self._limit = limit
         self._now_s = now_s
         self._peer = peer
@@ -158,7 +183,7 @@ class Mutations:
         """Let the client wait, if it has to; return for how many milliseconds."""
         if self._wait_ms:
             self._peer.mute(self._wait_ms / 1000)
-        return self._wait_ms
+        return self._times.note(QuotaKey.CONTROLLER_MUTATION_RATE, self._wait_ms)
 
 
 def with_throttle_time(header: RequestHeader, reply: Reply, wait_ms: int) -> Reply:

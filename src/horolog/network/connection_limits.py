@@ -29,6 +29,9 @@ class ConnectionLimits:
     def __init__(self, config_now: Callable[[], BrokerConfig], now_s: Callable[[], float]) -> None:
         self.open: Counter[str] = Counter()
         """Connections by the name of their listener."""
+        self.pauses = 0
+        """Times that a listener paused because of `max.connection.creation.rate`."""
+        self.paused_s = 0.0
         self._config_now = config_now
         self._now_s = now_s
         self._accepted = WindowedSum()
@@ -51,6 +54,13 @@ class ConnectionLimits:
 
     def pause_s(self, listener: Endpoint) -> float:
         """Count an accepted client; return for how long its listener is to accept none."""
+        pause_s = self._pause_s(listener)
+        if pause_s:
+            self.pauses += 1
+            self.paused_s += pause_s
+        return pause_s
+
+    def _pause_s(self, listener: Endpoint) -> float:
         config = self._config_now()
         rate = config.max_connection_creation_rate
         own_rate = config.listener_limits[listener.name].max_connection_creation_rate

@@ -26,7 +26,7 @@ from horolog.network.reply import FileSlots
 from horolog.network.request_times import RequestTimes
 from horolog.network.stalls import StallWatch
 from horolog.network.tls.contexts import TlsContexts
-from horolog.network.tls.handshakes import Handshake, Handshakes, TlsSession
+from horolog.network.tls.handshakes import Handshake, Handshakes, HandshakeTimes, TlsSession
 from horolog.network.tls.transport import TlsTransport
 from horolog.network.turns import Turns
 
@@ -87,6 +87,7 @@ class Server:
         )
         self._per_host: Counter[str] = Counter()
         self._without_login: dict[ServerConnection | Handshake, None] = {}  # the oldest first
+        self.handshake_times = HandshakeTimes()
         self._handshakes: Handshakes | None = None  # set while a listener speaks TLS
         self._contexts = TlsContexts({})
         self._reloading: asyncio.Task[None] | None = None
@@ -246,6 +247,7 @@ class Server:
             session.sock.close()
             return
         del self._without_login[handshake]
+        self.handshake_times.note_done(handshake, self._loop.time())
         self.limits.open[handshake.listener.name] -= 1  # it is counted again as a connection
         connection = ServerConnection(self.shared, handshake.listener)
         connection.since = handshake.since
@@ -255,6 +257,7 @@ class Server:
     def _on_no_handshake(self, handshake: Handshake, why: str) -> None:
         if not handshake.is_cancelled:
             del self._without_login[handshake]
+            self.handshake_times.failed[handshake.listener.name] += 1
             self._disconnected(handshake.listener)
             line = f"Failed authentication with /{handshake.host} ({why})"
             self._audit(logging.INFO, printable(line))
@@ -277,6 +280,7 @@ class Server:
         del self._without_login[connection]
         connection.close()
         if isinstance(connection, Handshake):
+            self.handshake_times.failed[connection.listener.name] += 1
             self._disconnected(connection.listener)
 
     def _end_login(self, connection: ServerConnection) -> None:

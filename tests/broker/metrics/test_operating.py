@@ -8,8 +8,10 @@ import time
 
 import pytest
 import rights_matrix as matrix
+from certificates import Certificates, client_context
 from faulty_calls import failing
 from metrics_page import scrape
+from overrides import override
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
 from horolog.clock import DAY_MS, HOUR_MS, MINUTE_MS, ManualClock
@@ -231,3 +233,35 @@ def test_what_clients_may_not_do_is_counted(make_broker: MakeBroker) -> None:
         connection.ask(ApiKey.CREATE_TOPICS, 7, topics=topics)
     denied = scrape(broker).of("horolog_denials_total")
     assert denied[("operation", "CREATE"), ("resource", "Topic")] == 1
+
+
+def test_handshakes_are_counted_with_their_time(
+    make_broker: MakeBroker, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    override(monkeypatch, "horolog.network", SWEEP_SECONDS=0.05)
+    broker = make_broker(
+        listeners="SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        ssl_keystore_type="PEM",
+        ssl_keystore_location=str(certificates.pem("broker")),
+        horolog_login_timeout_ms="300",
+        horolog_metrics_port="0",
+    )
+    name, failed = "horolog_tls_handshake_milliseconds", "horolog_failed_tls_handshakes_total"
+    found = scrape(broker)
+    assert (found.value(f"{name}_count", listener="SSL"), found.value(failed, listener="SSL")) == (
+        0,
+        0,
+    )
+    for _ in range(3):
+        with broker.connect(client_context(certificates)) as connection:
+            connection.ask(ApiKey.API_VERSIONS, 0)
+    with broker.connect() as late, broker.connect() as other:
+        other.socket.sendall(b"this is no handshake")
+        assert other.is_closed()
+        assert late.is_closed()
+    found = scrape(broker)
+    assert found.value(f"{name}_count", listener="SSL") == 3
+    assert found.value(f"{name}_bucket", listener="SSL", le="+Inf") == 3
+    assert found.value(f"{name}_bucket", listener="SSL", le="10000") == 3
+    assert found.value(failed, listener="SSL") == 2
+    assert set(found.of(failed)) == {(("listener", "SSL"),)}

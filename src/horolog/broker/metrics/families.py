@@ -477,6 +477,33 @@ ENDED_LOGINS: Final = Family(
     "Connections closed because their login had ended and was not renewed.",
     ("listener",),
 )
+HANDSHAKES: Final = Family(
+    "horolog_tls_handshake_milliseconds",
+    "histogram",
+    "TLS handshakes that were done, by the time since the client connected, in which it may have "
+    "been silent. It has no sum.",
+    ("listener",),
+)
+FAILED_HANDSHAKES: Final = Family(
+    "horolog_failed_tls_handshakes_total",
+    "counter",
+    "TLS handshakes that failed, took too long, or lost their place to another client.",
+    ("listener",),
+)
+THROTTLED: Final = Family(
+    "horolog_throttled_total",
+    "counter",
+    "Requests and connections whose client had to wait, by the quota; for "
+    "max.connection.creation.rate pauses in which a listener accepted none.",
+    ("quota",),
+)
+THROTTLE_MS: Final = Family(
+    "horolog_throttle_milliseconds_total",
+    "counter",
+    "Milliseconds that they had to wait; where two quotas apply to a request, the client waits for "
+    "the longer time, and both are counted.",
+    ("quota",),
+)
 DENIALS: Final = Family(
     "horolog_denials_total",
     "counter",

@@ -16,8 +16,11 @@ from horolog.broker.metrics.families import Family
 from horolog.broker.scheduling.loop_delay import BOUNDS_MS, LoopDelay
 from horolog.config.listeners import INT_MAX
 from horolog.network.server import Server
+from horolog.network.tls.handshakes import BOUNDS_MS as HANDSHAKE_BOUNDS_MS
+from horolog.quotas.entities import QuotaKey
 
 _DELAY_LABELS: Final = (*map(str, BOUNDS_MS), "+Inf")
+_HANDSHAKE_LABELS: Final = (*map(str, HANDSHAKE_BOUNDS_MS), "+Inf")
 _SELF: Final = Path("/proc/self")
 
 
@@ -56,6 +59,25 @@ class ProcessNumbers:
         loop = asyncio.get_running_loop()
         for family, number in await loop.run_in_executor(broker.readers, self._from_system):
             found.add(family, number)
+
+    def add_waits(self, found: Exposition) -> None:
+        """Add how long handshakes took, and how long quotas made clients wait."""
+        self._add_handshakes(found)
+        self._add_throttles(found)
+
+    def _add_handshakes(self, found: Exposition) -> None:
+        times = self._server.handshake_times
+        for listener in self._broker.config.tls:
+            found.add_buckets(of.HANDSHAKES, _HANDSHAKE_LABELS, times.done[listener], listener)
+            found.add(of.FAILED_HANDSHAKES, times.failed[listener], listener)
+
+    def _add_throttles(self, found: Exposition) -> None:
+        times, limits = self._broker.quotas.times, self._server.limits
+        waits = {key.value: (times.counts[key], times.wait_ms[key]) for key in QuotaKey}
+        waits["max.connection.creation.rate"] = limits.pauses, round(1000 * limits.paused_s)
+        for quota, (count, wait_ms) in waits.items():
+            found.add(of.THROTTLED, count, quota)
+            found.add(of.THROTTLE_MS, wait_ms, quota)
 
     def _from_system(self) -> list[tuple[Family, int]]:
         return [*_of_disk(self._broker.log_dir_path), *_of_memory_and_files()]

@@ -48,6 +48,7 @@ class Scrape:
         await self._process.add(found)
         await self._add_health(found)
         self._add_logins(found)
+        self._process.add_waits(found)
         topics = await self._partitions(turns, found, by_partition=by_partition)
         appended = self._broker.traffic.deleted
         for topic, counts in topics:

@@ -13,7 +13,8 @@ import logging
 import selectors
 import socket
 import ssl
-from collections import deque
+from bisect import bisect_left
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import cycle
@@ -23,13 +24,15 @@ from typing import Any, Final, TypeAlias
 from horolog.network.peer import ANONYMOUS
 from horolog.security.names import MappingRule, map_name, subject_name
 
-__all__ = ["Handshake", "Handshakes", "TlsSession"]
+__all__ = ["BOUNDS_MS", "Handshake", "HandshakeTimes", "Handshakes", "TlsSession"]
 
 _LOG = logging.getLogger(__name__)
 
 THREADS: Final = 2
 FED_BYTES: Final = 32 * 1024
 """Most encrypted bytes that OpenSSL is given at a time."""
+BOUNDS_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000)
+"""Upper bounds of the buckets of `HandshakeTimes`; one more bucket has the rest."""
 _FEEDS: Final = 4  # of a client, until others have their turn
 _NOT_TLS: Final = frozenset(
     {"HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG",
@@ -38,6 +41,23 @@ _NOT_TLS: Final = frozenset(
 
 _Done: TypeAlias = Callable[["Handshake", "TlsSession", str], object]
 _Failed: TypeAlias = Callable[["Handshake", str], object]
+
+
+class HandshakeTimes:
+    """How handshakes ended since the broker was started, by listener, for metrics."""
+
+    __slots__ = ("done", "failed")
+
+    def __init__(self) -> None:
+        self.done: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(BOUNDS_MS) + 1))
+        """Those that are done, by buckets of the time since the client connected."""
+        self.failed: Counter[str] = Counter()
+        """Those that failed or took too long, or lost their place to another client."""
+
+    def note_done(self, handshake: "Handshake", now: float) -> None:
+        """Count a handshake that is done at a time of the event loop's clock."""
+        bucket = bisect_left(BOUNDS_MS, 1000 * (now - handshake.since))
+        self.done[handshake.listener.name][bucket] += 1
 
 
 class Handshake:
