@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from horolog.security.claims import *
     from horolog.security.contexts import *
     from horolog.security.jaas import *
+    from horolog.security.jks import *
     from horolog.security.logins import *
     from horolog.security.names import *
     from horolog.security.scram import *
@@ -32,6 +33,7 @@ __getattr__, __dir__ = lazy_names(
         "claims": "BadToken TokenOwner TokenRules UnknownKey",
         "contexts": "ServerTls client_tls server_tls",
         "jaas": "LoginModule parse_jaas",
+        "jks": "read_jks unprotected",
         "logins": "LoginFailed PlainLogin ServerLogin",
         "names": "MappingRule alternative_names map_name parse_rules subject_name",
         "scram": (

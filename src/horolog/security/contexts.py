@@ -193,7 +193,8 @@ def _load_trusted(context: ssl.SSLContext, security: TlsSettings) -> None:
         context.load_default_certs()
         return
     try:
-        context.load_verify_locations(cadata=trusted)
+        # Text between the certificates, as names of authorities, may have other characters.
+        context.load_verify_locations(cadata=trusted.encode("ascii", "replace").decode())
     except (ssl.SSLError, ValueError):
         name = "certificates" if security.get("ssl.truststore.certificates") else "location"
         raise Misconfigured(f"ssl.truststore.{name} holds no certificate in PEM") from None

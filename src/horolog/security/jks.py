@@ -75,7 +75,7 @@ def _entries(fields: _Fields, what: str) -> JavaKeyStore:
 
     def certificate() -> bytes:
         if version == 2 and (kind := fields.take(fields.number(2))) not in {b"X.509", b"X509"}:
-            raise Misconfigured(f"{what}: a certificate of kind {kind!r} is not supported")
+            raise Misconfigured(f"{what}: a certificate of kind {kind[:40]!r} is not supported")
         return fields.take(fields.number(4))
 
     for _ in range(fields.number(4)):
@@ -103,7 +103,7 @@ def unprotected(protected: bytes, password: str, what: str) -> bytes:
         raise Misconfigured(f"{what}: its key is not protected in the way of JKS")
     salt, cipher, check = match.groups()
     secret = _utf16(password)
-    stream, digest = b"", salt
+    stream, digest = bytearray(), salt
     while len(stream) < len(cipher):
         digest = _sha1(secret + digest)
         stream += digest

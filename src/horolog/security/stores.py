@@ -5,7 +5,9 @@ since 9: Kafka's default type JKS opens both.
 """
 
 import base64
+import os
 import re
+import stat
 import textwrap
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
@@ -16,6 +18,7 @@ from horolog.security.jks import JKS_MAGIC, read_jks, unprotected
 __all__ = ["Hidden", "StoredIdentity", "check_stores", "identity_of", "trusted_of"]
 
 _PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_LARGEST_STORE: Final = 16 << 20
 _JCEKS_MAGIC: Final = b"\xce\xce\xce\xce"
 
 
@@ -108,12 +111,7 @@ def _stored(security: TlsSettings, kind: str) -> str | None:
     if not location:
         return None
     what = f"ssl.{kind}.location={location}"
-    try:
-        with open(location, "rb") as file:
-            data = file.read()
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise Misconfigured(f"{what}: {why}") from None
+    data = _read(location, what)
     if (security.get(f"ssl.{kind}.type") or "JKS").upper() == "PEM":
         text = data.decode(errors="replace")
         if "-----BEGIN " not in text:
@@ -139,6 +137,31 @@ def _stored(security: TlsSettings, kind: str) -> str | None:
     if not parts:
         raise Misconfigured(f"{what}: it holds no trusted certificate")
     return "".join(parts)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _read(location: str, what: str) -> bytes:
+    """Read a file that a client may have named, as by altering settings of the broker.
+
+    Raises:
+        Misconfigured: it cannot be read, or is none of a store.
+    """
+    try:
+        # Pipes and devices may never end, and an open of a pipe waits for a writer.
+        with open(location, "rb", opener=_open_at_once) as file:
+            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            data = file.read(_LARGEST_STORE + 1) if is_file else b""
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise Misconfigured(f"{what}: {why}") from None
+    if not is_file:
+        raise Misconfigured(f"{what}: it is no regular file")
+    if len(data) > _LARGEST_STORE:
+        raise Misconfigured(f"{what}: it is larger than {_LARGEST_STORE >> 20} MiB")
+    return data
 
 
 def _lines(text: str) -> str:
