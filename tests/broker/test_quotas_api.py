@@ -427,6 +427,28 @@ def test_a_client_that_takes_more_time_than_its_share_waits_one_sample_at_most(
         assert other.ask(ApiKey.METADATA, 4, topics=[]).throttle_time_ms == 0
 
 
+def test_a_produce_request_without_an_answer_is_not_held_up_for_its_time(
+    broker: RunningBroker,
+) -> None:
+    broker.create_topic("t")
+    with broker.connect() as connection, broker.connect() as other:
+        assert change(other, TEST, {TIMED: 1e-6}) == 0
+        connection.send(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch(10)}, acks=0))
+        assert connection.ask(ApiKey.METADATA, 4, topics=[]).throttle_time_ms == 1_000
+
+
+@pytest.mark.parametrize(("size", "wait"), [(10_000, 1_000), (15_000, 5_000)])
+def test_the_longer_of_two_waits_counts(broker: RunningBroker, size: int, wait: int) -> None:
+    broker.create_topic("t")
+    broker.append("t", batch(size))
+    with broker.connect() as connection, broker.connect() as other:
+        assert change(other, TEST, {TIMED: 1e-6, PRODUCED: 1_000.0, FETCHED: 1_000.0}) == 0
+        fields = produce_fields("t", {0: batch(size)})
+        told = [connection.ask(ApiKey.PRODUCE, 9, **fields).throttle_time_ms]
+        told.append(fetch(other).throttle_time_ms)
+    assert [round(one, -3) for one in told] == [wait, wait]
+
+
 def test_every_kind_of_request_takes_time(broker: RunningBroker) -> None:
     broker.create_topic("t")
     broker.append("t", batch(1_000))
