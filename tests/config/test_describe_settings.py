@@ -108,3 +108,28 @@ def test_settings_are_described_in_the_order_asked() -> None:
 
 def test_unknown_names_are_skipped() -> None:
     assert describe_topic(Settings(), {}, ["nonsense"]) == []
+
+
+def test_settings_of_one_listener_are_described_where_they_are_given() -> None:
+    prefix = "listener.name.users"
+    given = {
+        f"{prefix}.connections.max.reauth.ms": "5000",
+        f"{prefix}.plain.sasl.jaas.config": "hush-hush",
+        f"{prefix}.ssl.keystore.password": "hush-hush",
+        f"{prefix}.ssl.keystore.location": "/store",
+        "super.users": "User:a",
+    }
+    described = {it.name: it for it in describe_broker(Settings(given))}
+    shown = {name: (described[name].value, described[name].sensitive) for name in given}
+    assert shown == {
+        f"{prefix}.connections.max.reauth.ms": ("5000", False),
+        f"{prefix}.plain.sasl.jaas.config": (None, True),
+        f"{prefix}.ssl.keystore.password": (None, True),
+        f"{prefix}.ssl.keystore.location": ("/store", False),
+        "super.users": (None, True),
+    }
+    assert "hush-hush" not in repr(described)
+    asked = f"{prefix}.connections.max.reauth.ms"
+    (one,) = describe_broker(Settings(given), [asked])
+    assert [(it.name, it.value) for it in one.synonyms] == [(asked, "5000")]
+    assert not [name for name in map(str, describe_broker(Settings())) if prefix in name]

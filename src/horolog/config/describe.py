@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from horolog.config.setting import Setting, Status, UpdateMode
 from horolog.config.settings import Given, Settings, SettingSource
-from horolog.config.tables import broker_settings, topic_settings
+from horolog.config.tables import broker_setting, broker_settings, topic_settings
 from horolog.config.values import SettingKind, Value, to_text
 from horolog.security.stores import Hidden
 
@@ -68,7 +68,19 @@ def describe_broker(
             read_only = setting.update is UpdateMode.READ_ONLY
             defaults = _broker_defaults(setting)
             entries.append(_entry(setting, given, defaults, read_only=read_only))
+    entries.extend(
+        _of_listener(settings, name)
+        for name in settings.of_listeners()
+        if not names or name in names
+    )
     return entries
+
+
+def _of_listener(settings: Settings, name: str) -> DescribedSetting:
+    """Return a setting that one listener has, which is in no table."""
+    setting = replace(broker_setting(name), of_plugin=False)
+    read_only = setting.update is UpdateMode.READ_ONLY
+    return _entry(setting, list(settings.given_for_broker(setting)), (), read_only=read_only)
 
 
 def describe_cluster(

@@ -184,6 +184,11 @@ class Settings:
                     # An alias may be a setting with values of its own, as broker.id of node.id.
                     yield Given(source, name, text), broker_setting(name).read(text, name)
 
+    def of_listeners(self) -> list[str]:
+        """Return the given settings of single listeners."""
+        names = {name for name, _ in self._given() if name.startswith("listener.name.")}
+        return sorted(name for name in names if not _complaint(broker_setting, name))
+
     def bound_from_difference(
         self, setting: Setting, overrides: Mapping[str, str]
     ) -> tuple[Given, Value] | None:

@@ -88,7 +88,7 @@ _OF_METRICS: Final = f"{OF_METRICS}ssl."
 
 
 def _of_listener(name: str) -> Setting:
-    """Return the setting of one listener. Kafka's table lacks it: its value is never shown."""
+    """Return the setting of one listener, which is in no table."""
     if (match := _OF_CONNECTIONS.fullmatch(name)) is not None:
         base = broker_settings()[match["key"]]
         return replace(base, name=name, of_plugin=True, rule=rule_of("at least 1"))
