@@ -63,6 +63,14 @@ def test_what_it_cannot_say_or_nobody_could_hold_is_a_short_sentence(
     assert len(str(refused.value)) < 300
 
 
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '[{"b": {"": 1, "": 2}}]'])
+def test_an_object_may_have_to_have_distinct_members(text: str) -> None:
+    assert from_json(text) == json.loads(text)
+    with pytest.raises(ValueError, match="a member twice"):
+        from_json(text, distinct=True)
+    assert from_json('{"a": {"a": 1}}', distinct=True) == {"a": {"a": 1}}
+
+
 class Kind(StrEnum):
     ONE = "one"
 

@@ -276,6 +276,38 @@ def test_a_broker_starts_without_its_issuer_and_reads_the_keys_later(
     assert caplog.text.count("tokens are refused") == 1
 
 
+def test_a_broker_starts_while_its_issuer_is_slow_and_clients_wait_for_the_keys(
+    make_broker: MakeBroker, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    override(monkeypatch, "horolog.broker", STARTED_WITHIN_S=0.01)
+    issuer.may_answer.clear()
+    broker = make_broker(**tokens.broker_settings(issuer.keys_url))
+    with broker.connect() as connection:
+        connection.ask(HANDSHAKE, 1, mechanism="OAUTHBEARER")
+        connection.send(AUTHENTICATE, 2, auth_bytes=first_message(token()))
+        assert connection.is_silent(0.05)
+        issuer.may_answer.set()
+        assert connection.receive()[1].auth_bytes == b""
+    assert issuer.asked == ["/keys"]
+
+
+def test_tokens_may_be_enabled_while_the_broker_runs(
+    make_broker: MakeBroker, keys_file: Path
+) -> None:
+    settings = tokens.broker_settings(file_url(keys_file))
+    settings["listeners"] += ",PLAINTEXT://127.0.0.1:0"
+    mechanisms = "listener.name.tokens.sasl.enabled.mechanisms"
+    settings[mechanisms] = "SCRAM-SHA-512"
+    broker = make_broker(**settings)
+    (plain,) = [it for it in broker.bound if it.name == "PLAINTEXT"]
+    with RawConnection(f"{plain.host}:{plain.port}") as connection:
+        change = {"name": mechanisms, "config_operation": 0, "value": "SCRAM-SHA-512,OAUTHBEARER"}
+        resource = {"resource_type": 4, "resource_name": "1", "configs": [change]}
+        answer = connection.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
+        assert answer.responses[0].error_code == 0, answer
+    assert is_let_in(broker, token())
+
+
 def test_keys_are_read_again_after_a_while(make_broker: MakeBroker, issuer: Issuer) -> None:
     refresh = {"jwks.endpoint.refresh.ms": "1"}
     broker = make_broker(**tokens.broker_settings(issuer.keys_url, **refresh))

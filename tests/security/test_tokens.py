@@ -255,7 +255,7 @@ def test_a_message_of_any_bytes_logs_nobody_in(message: bytes) -> None:
 
 @given(
     st.integers(0, len(GOOD) - 1),
-    st.sampled_from("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.=+/~"),
+    st.sampled_from("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.+/~"),
 )
 def test_a_token_with_another_character_does_not_count(place: int, character: str) -> None:
     changed = GOOD[:place] + character + GOOD[place + 1 :]

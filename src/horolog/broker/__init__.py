@@ -71,7 +71,7 @@ __getattr__, __dir__ = lazy_names(
         "partitions": "Partitions",
         "placement": "Placement",
         "producers": "FIRST_PRODUCER_ID",
-        "token_logins": "RENEWED_EVERY_S",
+        "token_logins": "RENEWED_EVERY_S STARTED_WITHIN_S",
         "scheduling": "garbage turns write_queue",
         "scheduling.blocking_thread": "BlockingThread",
         "scheduling.codec_threads": "Checkpoint CodecThreads",

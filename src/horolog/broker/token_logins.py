@@ -28,6 +28,7 @@ _LOG = logging.getLogger(__name__)
 
 RENEWED_EVERY_S: Final = 10.0
 ANSWERED_WITHIN_S: Final = 10.0
+STARTED_WITHIN_S: Final = 2.0
 _MAX_FILE_BYTES: Final = 1 << 20
 
 _T = TypeVar("_T")
@@ -118,12 +119,13 @@ class _KeySource:
         return self._parts.scheme == "file"
 
     async def start(self) -> None:
-        """Read the keys for the first time.
+        """Read the keys for the first time; a URL that is slow answers while the broker serves.
 
         Raises:
             Misconfigured: the file has none.
         """
-        await self._read_now()
+        timeout_s = None if self._is_file else STARTED_WITHIN_S
+        await asyncio.wait({self._begin_reading()}, timeout=timeout_s)
         if self._is_file and self._complaint:
             raise Misconfigured(self._complaint)
 
@@ -131,7 +133,7 @@ class _KeySource:
         """Read the keys again, unless that was done within ten seconds, and wait for that."""
         is_late = not self._begun or self._loop.time() - self._begun >= RENEWED_EVERY_S
         if self._reading is not None or is_late:
-            await self._read_now()
+            await asyncio.wait({self._begin_reading()})
 
     def end_waits(self) -> None:
         """Give up the keys that are being read."""
@@ -147,8 +149,8 @@ class _KeySource:
 
     async def _read_again(self) -> None:
         while True:
+            await asyncio.wait({self._begin_reading()})
             await asyncio.sleep(self._pause_s())
-            await self._read_now()
 
     def _pause_s(self) -> float:
         """Return the pause before the next reading, in seconds."""
@@ -160,12 +162,17 @@ class _KeySource:
             pause_ms = min(doubled_ms, self._settings.backoff_max_ms)
         return pause_ms / 1000
 
-    async def _read_now(self) -> None:
-        """Read the keys, or wait for a reading that has begun."""
+    def _begin_reading(self) -> asyncio.Task[None]:
+        """Begin to read the keys, unless they are being read, and return that task.
+
+        From the first time on, they are read again and again.
+        """
         if self._reading is None:
             self._begun = self._loop.time()
             self._reading = self._loop.create_task(self._read())
-        await asyncio.wait({self._reading})
+        if self._again is None:
+            self._again = self._loop.create_task(self._read_again())
+        return self._reading
 
     async def _read(self) -> None:
         try:
@@ -185,8 +192,6 @@ class _KeySource:
             self._complain(f"no set of keys (JWKS): {error}")
         finally:
             self._reading = None
-        if self._again is None:
-            self._again = self._loop.create_task(self._read_again())
 
     async def _from_file(self) -> bytes:
         return await self._in_thread(_file_content, urllib.request.url2pathname(self._parts.path))

@@ -35,9 +35,9 @@ _LOGINS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TokenKeys:
-    """Where the keys that check tokens are read, and how often."""
+    """Where the keys that check tokens are read, and how often. Its `repr` has no password."""
 
     url: str
     refresh_ms: int
