@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from bench import raw
+from bench import raw, secured_clients
 from bench.harness import Watch
 from tools.peers.kafka import PEERS
 
@@ -169,11 +169,13 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
 # --- fetching -------------------------------------------------------------------------------------
 
 
-def librdkafka_fetch(bootstrap: str, topic: str, records: int, size: int) -> dict[str, float]:
+def librdkafka_fetch(
+    bootstrap: str, topic: str, records: int, size: int, settings: dict[str, Any] | None = None
+) -> dict[str, float]:
     """Consume `records` records from the start, a thousand Python objects at a time."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer(_consuming(bootstrap))
+    consumer = Consumer(_consuming(bootstrap) | (settings or {}))
     consumer.assign([TopicPartition(topic, 0, 0)])
     assert consumer.consume(1, 30)
     watch = Watch()
@@ -714,6 +716,9 @@ CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
         commits_of_groups,
         transactions,
         raw_transactions,
+        secured_clients.connections,
+        secured_clients.logins,
+        secured_clients.flood,
     )
 }
 

@@ -98,10 +98,14 @@ def require_peer() -> None:
 
 
 @contextlib.contextmanager
-def both_sides(asked: Options, settings: Mapping[str, str] | None = None) -> Iterator[list[Side]]:
-    """The sides that were asked for, running."""
+def both_sides(
+    asked: Options, settings: Mapping[str, str] | None = None, listeners: Sequence[str] = ()
+) -> Iterator[list[Side]]:
+    """The sides that were asked for, running, with listeners of further protocols."""
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(SIDES[name](settings)) for name in asked.names]
+        yield [
+            stack.enter_context(SIDES[name](settings, listeners=listeners)) for name in asked.names
+        ]
 
 
 def in_turns(
@@ -221,7 +225,7 @@ def machine() -> None:
 # --- clients -------------------------------------------------------------------------------------
 
 
-COUNTED = ("records", "requests", "lookups", "commits", "offsets")
+COUNTED = ("records", "requests", "lookups", "commits", "offsets", "connections", "logins")
 
 
 def run_client(name: str, side: Side, **arguments: Any) -> dict[str, float]:

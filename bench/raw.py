@@ -5,6 +5,7 @@ old versions that both sides serve; what they carry does not differ from the new
 """
 
 import socket
+import ssl
 import struct
 from collections.abc import Callable, Iterable
 from typing import Self
@@ -16,6 +17,7 @@ PIPELINE = 5  # requests under way on one connection, as clients have by default
 PRODUCE, FETCH, LIST_OFFSETS = (0, 7), (1, 4), (2, 1)  # 7: the first that may carry zstd
 OFFSET_COMMIT = 8, 2
 DESCRIBE_CONFIGS = 32, 3
+API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = (18, 0), (17, 1), (36, 0)
 # As librdkafka sends them, and in the second flow of KIP-890 (by the flow's number).
 INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN = (22, 1), (24, 0)
 TRANSACTIONAL_PRODUCE = {1: (0, 10), 2: (0, 12)}
@@ -70,6 +72,16 @@ def commit_request(group: str, topic: str, partitions: int, offset: int) -> byte
     return head + _string(topic) + struct.pack(">i", partitions) + b"".join(rows)
 
 
+def sasl_handshake_request(mechanism: str) -> bytes:
+    """The body of a SaslHandshake request."""
+    return _string(mechanism)
+
+
+def sasl_authenticate_request(message: bytes) -> bytes:
+    """The body of a SaslAuthenticate request."""
+    return struct.pack(">i", len(message)) + message
+
+
 def init_producer_id_request(transactional_id: str) -> bytes:
     """The body of an InitProducerId request; transactions may take a minute."""
     return _string(transactional_id) + struct.pack(">i", 60_000)
@@ -119,10 +131,14 @@ def _compact(text: str) -> bytes:
 class Connection:
     """One connection with as many requests under way as its user likes; answers come in order."""
 
-    def __init__(self, bootstrap: str, timeout_s: float = 30) -> None:
+    def __init__(
+        self, bootstrap: str, timeout_s: float = 30, tls: ssl.SSLContext | None = None
+    ) -> None:
         host, _, port = bootstrap.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         self._correlation = 0
         self._buffer = bytearray(1 << 20)
 
@@ -228,6 +244,20 @@ def check_committed(answer: memoryview) -> None:
         (error,) = struct.unpack_from(">h", answer, at + 4 + 6 * index + 4)
         if error:
             raise Refused("commit", error)
+
+
+def check_first(what: str, answer: memoryview) -> None:
+    """Check an answer that begins with its error code."""
+    (error,) = struct.unpack_from(">h", answer)
+    if error:
+        raise Refused(what, error)
+
+
+def authenticated(answer: memoryview) -> bytes:
+    """The message of a SaslAuthenticate v0 answer."""
+    check_first("login", answer)
+    (size,) = struct.unpack_from(">h", answer, 2)
+    return bytes(answer[4 + max(size, 0) + 4 :])
 
 
 def initialised(answer: memoryview) -> tuple[int, int]:

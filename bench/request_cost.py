@@ -64,8 +64,12 @@ class _Nowhere(asyncio.Transport):
 
 
 @contextlib.asynccontextmanager
-async def served(**settings: str) -> AsyncIterator[Service]:
-    """A broker in this process that keeps every record, with its kernels."""
+async def served(*, owns_process: bool = False, **settings: str) -> AsyncIterator[Service]:
+    """A broker in this process that keeps every record, with its kernels.
+
+    Args:
+        owns_process: it collects garbage as in a process of its own.
+    """
     with tempfile.TemporaryDirectory() as directory:
         given = {
             "log.dir": directory,
@@ -73,8 +77,10 @@ async def served(**settings: str) -> AsyncIterator[Service]:
             "log.retention.ms": "-1",
             **settings,
         }
-        service = await Service.start(Settings(given), load_kernels=False)
         load_kernels()
+        service = await Service.start(
+            Settings(given), load_kernels=False, owns_process=owns_process
+        )
         try:
             yield service
         finally:
@@ -206,7 +212,8 @@ WORK: dict[str, Work] = {
 
 async def measure(asked: argparse.Namespace) -> None:
     partitions = PARTITIONS if asked.work in ("commit", "commits", "complete-many") else 1
-    async with served(**{"num.partitions": str(partitions)}) as service:
+    settings = {"num.partitions": str(partitions)}
+    async with served(owns_process=False, **settings) as service:
         await service.broker.controller.ensure_topic("cost")
         clients = [Client(service) for _ in range(GROUPS)]
         batch = batch_of(asked.size, 1)

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ class Side:
     bootstrap: str
     pid: int
     version: str
+    listeners: Mapping[str, str] = field(default_factory=dict)
+    """Addresses of its further listeners, by their protocol."""
 
     def cpu_s(self) -> float:
         """CPU seconds it has used so far, user and system, all threads."""
@@ -107,43 +109,59 @@ def _tree_cpu_s(roots: Iterable[int]) -> dict[int, float]:
 
 @contextlib.contextmanager
 def kafka(
-    settings: Mapping[str, str] | None = None, directory: Path | None = None
+    settings: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+    listeners: Sequence[str] = (),
 ) -> Iterator[Side]:
-    """The newest Apache Kafka, with the heap and the flags of its own start script."""
+    """The newest Apache Kafka, with the heap and the flags of its own start script.
+
+    Args:
+        listeners: protocols of further listeners.
+    """
     node = Kafka(
         directory,
         settings={**SETTINGS, **(settings or {})},
         heap="1g",
         initial_heap="1g",
         flags=JVM_FLAGS,
+        listeners={protocol: protocol for protocol in listeners},
     )
     with node:
-        yield Side(KAFKA, node.bootstrap, node.pid, f"{KAFKA} {node.version}")
+        further = {protocol: node.address_of(protocol) for protocol in listeners}
+        yield Side(KAFKA, node.bootstrap, node.pid, f"{KAFKA} {node.version}", further)
 
 
-def horolog_command(log_dir: Path, settings: Mapping[str, str] | None = None) -> list[str]:
-    """The command that serves a log directory on a free port."""
+def horolog_command(
+    log_dir: Path, settings: Mapping[str, str] | None = None, listeners: Sequence[str] = ()
+) -> list[str]:
+    """The command that serves a log directory on free ports."""
     command = [sys.executable, "-m", "horolog"]
     script = Path(sys.executable).with_name("horolog")
     if script.exists():
         command = [str(script)]
-    command += ["serve", "--port", "0", "--log-dir", str(log_dir)]
-    for name, value in {**SETTINGS, **(settings or {})}.items():
-        command += ["--set", f"{name}={value}"]
+    addresses = ",".join(f"{protocol}://127.0.0.1:0" for protocol in ("PLAINTEXT", *listeners))
+    given = {"listeners": addresses, **SETTINGS, **(settings or {})}
+    config = log_dir.with_name("horolog.properties")  # `--set` takes no secrets
+    config.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    config.chmod(0o600)
+    command += ["serve", "--log-dir", str(log_dir), "--config", str(config)]
     return command
 
 
 @contextlib.contextmanager
 def horolog(
-    settings: Mapping[str, str] | None = None, directory: Path | None = None
+    settings: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+    listeners: Sequence[str] = (),
 ) -> Iterator[Side]:
-    """A horolog with its defaults."""
+    """A horolog with its defaults, and listeners of further protocols."""
     base = directory or Path(tempfile.mkdtemp(prefix="horolog-bench-"))
     base.mkdir(parents=True, exist_ok=True)
-    process = start(horolog_command(base / "data", settings), base / "horolog.err")
+    process = start(horolog_command(base / "data", settings, listeners), base / "horolog.err")
     try:
-        bootstrap = wait_until_ready(process, base / "horolog.err")
-        yield Side(HOROLOG, bootstrap, process.pid, "this tree")
+        bootstrap, *addresses = wait_until_ready(process, base / "horolog.err")
+        further = dict(zip(listeners, addresses, strict=True))
+        yield Side(HOROLOG, bootstrap, process.pid, "this tree", further)
     finally:
         stop(process)
         if directory is None:
@@ -165,8 +183,8 @@ def start(
         )
 
 
-def wait_until_ready(process: "subprocess.Popen[str]", errors: Path) -> str:
-    """The address on the line that starts with `ready`.
+def wait_until_ready(process: "subprocess.Popen[str]", errors: Path) -> list[str]:
+    """The addresses on the line that starts with `ready`.
 
     Raises:
         RuntimeError: it has ended before, or takes too long and is killed.
@@ -177,12 +195,13 @@ def wait_until_ready(process: "subprocess.Popen[str]", errors: Path) -> str:
     try:
         for line in process.stdout:
             if line.startswith("ready"):
-                found = re.search(r"(\S+:\d+)", line)
-                assert found is not None, line
-                return found[1]
+                found = re.findall(r"(\S+:\d+)", line.partition(" (")[0])
+                assert found, line
+                return found
     finally:
+        is_too_long = not too_long.is_alive()
         too_long.cancel()
-    why = f" within {READY_TIMEOUT_S:.0f} s" if too_long.finished.is_set() else ""
+    why = f" within {READY_TIMEOUT_S:.0f} s" if is_too_long else ""
     raise RuntimeError(f"horolog did not become ready{why}:\n{errors.read_text()[-500:]}")
 
 

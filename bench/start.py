@@ -70,7 +70,7 @@ def started(
 def address(name: str, process: "subprocess.Popen[str]", base: Path) -> str:
     """Where a side that was just started is going to listen."""
     if name == HOROLOG:
-        return wait_until_ready(process, base / f"{name}.err")
+        return wait_until_ready(process, base / f"{name}.err")[0]
     assert process.stdout is not None
     threading.Thread(target=process.stdout.read, daemon=True).start()
     listeners = re.search(

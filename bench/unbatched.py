@@ -50,7 +50,8 @@ def bare_server() -> Iterator[Side]:
         command = [sys.executable, "-m", "bench.bare_server", str(Path(directory, "requests"))]
         process = start(command, errors)
         try:
-            yield Side("bare", wait_until_ready(process, errors), process.pid, "")
+            (address,) = wait_until_ready(process, errors)
+            yield Side("bare", address, process.pid, "")
         finally:
             process.kill()
             stop(process)
