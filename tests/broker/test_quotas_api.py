@@ -476,6 +476,21 @@ def test_every_kind_of_request_takes_time(broker: RunningBroker) -> None:
         assert fetch(connection, replica_id=2).throttle_time_ms == 0
 
 
+@pytest.mark.parametrize("tls", [False, True])
+def test_sending_counts_for_the_next_request(
+    make_broker: MakeBroker, certificates: Certificates, tls: bool
+) -> None:
+    settings = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.type": "PEM"}
+    settings |= {"ssl.keystore.location": str(certificates.pem("broker"))}
+    broker = make_broker(**(settings if tls else {}))
+    with broker.connect(client_context(certificates) if tls else None) as connection:
+        assert change(connection, TEST, {TIMED: 99_999.0}) == 0
+        connection.ask(ApiKey.METADATA, 4, topics=[])
+        (served,) = broker.service.connections
+        assert broker.call(served.peer.take_used_s) > 0
+        assert broker.call(served.peer.take_used_s) == 0
+
+
 def test_a_client_within_its_share_does_not_wait(broker: RunningBroker) -> None:
     with broker.connect() as connection:
         assert change(connection, TEST, {TIMED: 99_999.0}) == 0

@@ -261,7 +261,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             if shared.polling.is_behind and not outbox.is_blocked:
                 shared.sends.add(self._send_late)
             else:
-                outbox.send()
+                self._send(outbox)
             shared.polling.answered()
             return
         if frames.buffer is not None and nbytes >= READ_AHEAD_OF_WAIT_BYTES:
@@ -549,7 +549,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 continue
             if not outbox:
                 break
-            outbox.send()
+            self._send(outbox)
             if not self._waiting or not self._may_begin(self._waiting[0]):
                 break
         if self._waits_for_turn and self._is_turn_of_large():
@@ -559,11 +559,21 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._advance(State.CLOSING)
             transport.close()
 
+    def _send(self, outbox: Outbox) -> None:
+        """Send queued responses, and count the time where the client has a share of it."""
+        times = self.peer.thread_times
+        if times is None:
+            outbox.send()
+            return
+        began = perf_counter()
+        outbox.send()
+        times.append(perf_counter() - began)
+
     def _send_late(self) -> None:
         """Send queued responses. An error closes this connection only."""
         try:
             if self._outbox is not None:
-                self._outbox.send()
+                self._send(self._outbox)
         except Exception:  # noqa: BLE001 - a bug ends this connection, not the broker
             _LOG.exception("closing the connection of %s: a bug", self.peer.host)
             self.close()

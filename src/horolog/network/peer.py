@@ -56,7 +56,8 @@ class Peer:
         self.login: object = None
         """State of the login until the client has authenticated."""
         self.thread_times: deque[float] | None = None
-        """Seconds of threads that its requests took; None while these are not counted."""
+        """Seconds that its requests took of threads, and its responses to be sent; None while these
+        are not counted."""
         self._step_began = self._used_s = 0.0
         self._on_authenticated = on_authenticated
         self._on_refused = on_refused

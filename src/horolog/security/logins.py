@@ -71,7 +71,7 @@ class PlainLogin:
             raise LoginFailed(f"Authentication failed: {what} not specified")
         known = self._users.get(name)
         expected = password + "x" if known is None else known  # of a user who is not there
-        if not hmac.compare_digest(expected.encode(), password.encode()):
+        if not hmac.compare_digest(expected.encode(errors="surrogatepass"), password.encode()):
             raise LoginFailed("Authentication failed: Invalid username or password")
         if wanted not in ("", name):
             raise LoginFailed(
