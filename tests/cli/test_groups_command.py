@@ -1,6 +1,8 @@
 """`horolog groups list` and `groups describe`."""
 
+from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import confluent_kafka
 import pytest
@@ -8,7 +10,7 @@ from command_runner import Ran, run_command
 from kafka_clients import Confluent, Sent
 from patience import eventually
 from running_broker import RunningBroker, a_broker
-from scripted_broker import ScriptedBroker
+from scripted_broker import Answers, ScriptedBroker
 
 from horolog.client import Client, CommittedOffset
 from horolog.wire import ApiKey
@@ -113,11 +115,11 @@ def test_an_assignment_is_read_with_care(
     assert member.assigned == assigned
 
 
-@pytest.mark.parametrize("state", ["Stable", "Empty"])
-def test_a_group_of_another_type_has_the_state_of_the_list(state: str) -> None:
+def scripted(described: Callable[[Any], dict[str, object]], type_: str) -> ScriptedBroker:
+    """A broker with the group g, of a type that is not classic, and none other."""
     dead = {"group_state": "Dead", "protocol_type": "", "protocol_data": "", "members": []}
 
-    def described(request: Any) -> dict[str, object]:
+    def classic(request: Any) -> dict[str, object]:
         return {"groups": [{"group_id": it, **dead, "error_code": 0} for it in request.groups]}
 
     def coordinator(request: Any) -> dict[str, object]:
@@ -125,16 +127,111 @@ def test_a_group_of_another_type_has_the_state_of_the_list(state: str) -> None:
         keys = request.coordinator_keys
         return {"coordinators": [{"key": key, **where, "error_message": None} for key in keys]}
 
-    listed = {"group_id": "g", "protocol_type": "consumer", "group_state": state}
-    answers = {
+    listed = {"group_id": "g", "protocol_type": type_, "group_state": "Stable"}
+    answers: dict[ApiKey, Answers] = {
         ApiKey.FIND_COORDINATOR: coordinator,
-        ApiKey.DESCRIBE_GROUPS: described,
-        ApiKey.LIST_GROUPS: {"error_code": 0, "groups": [{**listed, "group_type": "consumer"}]},
+        ApiKey.DESCRIBE_GROUPS: classic,
+        ApiKey.CONSUMER_GROUP_DESCRIBE: described,
+        ApiKey.LIST_GROUPS: {"error_code": 0, "groups": [{**listed, "group_type": type_}]},
     }
-    with ScriptedBroker(answers) as script, Client(script.bootstrap) as client:
+    script = ScriptedBroker(answers)
+    return script
+
+
+def consumer_group(error_code: int = 0) -> dict[str, object]:
+    def partitions(*numbers: int) -> dict[str, object]:
+        topic = {"topic_id": UUID(int=5), "topic_name": "t", "partitions": numbers}
+        return {"topic_partitions": [topic]}
+
+    member = {
+        "member_id": "m",
+        "instance_id": "i",
+        "rack_id": None,
+        "member_epoch": 3,
+        "client_id": "c",
+        "client_host": "/h",
+        "subscribed_topic_names": ["t"],
+        "subscribed_topic_regex": "",
+        "assignment": partitions(1, 0),
+        "target_assignment": partitions(0),
+        "member_type": 1,
+    }
+    group = {
+        "error_code": error_code,
+        "error_message": None,
+        "group_id": "g",
+        "group_state": "" if error_code else "Reconciling",
+        "group_epoch": 4,
+        "assignment_epoch": 4,
+        "assignor_name": "uniform",
+        "members": [] if error_code else [member],
+        "authorized_operations": -(1 << 31),
+    }
+    return {"groups": [group]}
+
+
+def test_members_of_a_consumer_group_have_epochs_and_targets() -> None:
+    script = scripted(lambda _: consumer_group(), "consumer")
+    with script, Client(script.bootstrap) as client:
         found = client.groups.describe(["g", "none"])
-    assert (found["g"].state, found["g"].type, found["g"].exists) == (state, "consumer", True)
+    assert (found["g"].state, found["g"].type, found["g"].assignor) == (
+        ("Reconciling", "consumer", "uniform")
+    )
+    assert found["g"].exists
+    (member,) = found["g"].members or ()
+    assert member == ("m", "c", "/h", "i", (("t", 0), ("t", 1)), 3, (("t", 0),))
     assert (found["none"].state, found["none"].exists) == ("Dead", False)
+
+
+@pytest.mark.parametrize(
+    ("type_", "error_code"), [("consumer", 29), ("consumer", 69), ("share", 0)]
+)
+def test_members_that_are_not_named_are_unknown(type_: str, error_code: int) -> None:
+    script = scripted(lambda _: consumer_group(error_code), type_)
+    with script, Client(script.bootstrap) as client:
+        found = client.groups.describe(["g"])["g"]
+    assert (found.state, found.type, found.members) == ("Stable", type_, None)
+
+
+def test_a_consumer_group_is_described_like_a_classic_one(broker: RunningBroker) -> None:
+    consumers = [
+        confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": broker.address,
+                "group.id": "assigned",
+                "group.protocol": "consumer",
+                "client.id": name,
+            }
+        )
+        for name in ("first", "second")
+    ]
+    try:
+        for consumer in consumers:
+            consumer.subscribe(["t"])
+
+        def is_shared() -> bool:
+            for consumer in consumers:
+                consumer.poll(0.1)
+            return all(len(consumer.assignment()) == 1 for consumer in consumers)
+
+        assert eventually(is_shared)
+        described = run(broker, "describe", "assigned")
+        plain = run(broker, "describe", "assigned", "--json").json
+        refused = run(broker, "reset", "assigned", "--as-of", "-1h", "--topics", "t")
+    finally:
+        for consumer in consumers:
+            consumer.close()
+    assert described.code == 0
+    assert described.lines[0].startswith("assigned: ")
+    rows = [line for line in described.lines if "first" in line or "second" in line]
+    assert len(rows) == 2
+    assert plain["type"] == "consumer"
+    assert sorted(it["assigned"][0]["partition"] for it in plain["members"]) == [0, 1]
+    assert all(it["epoch"] >= 2 for it in plain["members"])
+    assert refused.code == 1
+    assert "with members first, second: stop them first" in refused.err
+    listed = run(broker, "list").lines
+    assert any(line.split()[:3] == ["assigned", "Empty", "consumer"] for line in listed)
 
 
 @pytest.mark.parametrize("args", ["groups describe", "lag", "topics describe", "offsets"])

@@ -50,13 +50,14 @@ def test_groups_of_both_types_are_listed_and_described(tmp_path: Path) -> None:
         ("classic", "Stable", "classic"),
         ("consumer", "Stable", "consumer"),
     ]
-    (member,) = described["classic"]["members"]
-    assert member["assigned"] == [{"topic": "t", "partition": 0}]
-    assert described["consumer"]["members"] is None
+    for name, epoch in (("classic", None), ("consumer", 2)):
+        (member,) = described[name]["members"]
+        assert member["assigned"] == [{"topic": "t", "partition": 0}]
+        assert member["epoch"] == epoch
     assert described["consumer"]["state"] == "Stable"
     for each in described.values():
         assert each["offsets"][0]["committed"] == 1
-    assert (shown.code, "members of groups of type" in shown.out) == (0, True)
+    assert (shown.code, "consumer, uniform" in shown.out, "t-0" in shown.out) == (0, True, True)
     assert (lag.code, lag.err.count("there is no group")) == (1, 1)
     assert "there is no group nosuch" in lag.err
     assert (missing.code, missing.out) == (1, "")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from horolog.client import GroupMember
 from horolog.client.kafka_lag import group_lags, offline_positions
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.offsets import TopicPartition
 from horolog.results import Answer, Column, Shown, Table
 
 app = typer.Typer(
@@ -48,8 +49,9 @@ def describe(
 ) -> Answer:
     """Show a group's state and members, its committed offsets, and how far it is behind.
 
-    Lags are those of horolog lag: to the log ends, by append time. Members of a group of type
-    consumer (KIP-848) are not shown. The exit code is 1 if there is no such group.
+    Lags are those of horolog lag: to the log ends, by append time. Members of a consumer group
+    (KIP-848) are shown with their epochs, and with the partitions that they are to have, if those
+    are others. The exit code is 1 if there is no such group.
     """
     with brokers.connect() as client:
         described = client.groups.describe([group])[group]
@@ -58,7 +60,7 @@ def describe(
                 ErrorCode.group_id_not_found,
                 f"there is no group {group}; horolog groups list shows the existing ones",
             )
-        is_classic, members = described.type == "classic", described.members
+        members = described.members
         coordinator = client.groups.coordinator(group)
         lags = group_lags(client, [group], SystemClock().now_ms())
         offline = offline_positions(client, [group])
@@ -69,7 +71,7 @@ def describe(
             "protocol": described.protocol_type,
             "assignor": described.assignor,
             "coordinator": coordinator.node_id,
-            "members": [*map(_plain, members)] if is_classic else None,
+            "members": None if members is None else [*map(_plain, members)],
             "offsets": [*lags, *map(unknown_lag, offline)],
         }
 
@@ -78,11 +80,11 @@ def describe(
             where = f"coordinator {coordinator.node_id} at {coordinator.address}"
             yield f"{group}: {', '.join((described.state, *protocol, where))}"
             yield ""
-            if not is_classic:
-                yield f"members of groups of type {described.type} are not shown"
+            if members is None:
+                yield f"the members of this group of type {described.type} are not known"
                 yield ""
             elif members:
-                yield Table(members, *_MEMBER)
+                yield Table(members, *_columns(members))
                 yield ""
             yield from lag_lines(lags, offline, [] if lags or offline else [group], zone or UTC)
 
@@ -96,24 +98,32 @@ app.command("history", no_args_is_help=True)(group_history)
 app.command("reset", no_args_is_help=True)(reset_group)
 
 
-def _partitions(member: GroupMember) -> str | None:
-    if member.assigned is None:
+def _columns(members: Sequence[GroupMember]) -> list[Column]:
+    columns: list[Column] = [
+        ("member", "member_id"),
+        ("client", "client_id"),
+        ("host", "client_host"),
+        ("instance", "instance_id"),
+        ("partitions", lambda member: _text(member.assigned)),
+    ]
+    if any(member.epoch is not None for member in members):
+        columns.append("epoch")
+    if any(member.target not in (None, member.assigned) for member in members):
+        columns.append(("to have", lambda member: _text(member.target)))
+    return columns
+
+
+def _text(partitions: Sequence[TopicPartition] | None) -> str | None:
+    if partitions is None:
         return None
-    return ", ".join(f"{topic}-{number}" for topic, number in member.assigned) or "none"
-
-
-_MEMBER: Final[Sequence[Column]] = (
-    ("member", "member_id"),
-    ("client", "client_id"),
-    ("host", "client_host"),
-    ("instance", "instance_id"),
-    ("partitions", _partitions),
-)
+    return ", ".join(f"{topic}-{number}" for topic, number in partitions) or "none"
 
 
 def _plain(member: GroupMember) -> dict[str, Any]:
-    assigned = member.assigned
-    if assigned is not None:
-        partitions = [{"topic": topic, "partition": number} for topic, number in assigned]
-        return {**member._asdict(), "assigned": partitions}
-    return member._asdict()
+    given = {"assigned": member.assigned, "target": member.target}
+    named = {
+        name: [{"topic": topic, "partition": number} for topic, number in partitions]
+        for name, partitions in given.items()
+        if partitions is not None
+    }
+    return {**member._asdict(), **named}

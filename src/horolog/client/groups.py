@@ -8,7 +8,7 @@ from uuid import UUID
 from horolog.client.deadline import Deadline
 from horolog.client.metadata import BrokerMetadata, by_topic, refuse
 from horolog.client.retrying import RetriedCalls
-from horolog.errors import CorruptBatch
+from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.offsets import TopicPartition
 from horolog.schemas.fields import Fields, there
 from horolog.wire.api import ApiKey
@@ -17,6 +17,11 @@ _LAST_WITH_NAMES: Final = 9  # of OffsetCommit and OffsetFetch
 _FIRST_WITH_IDS: Final = 10  # of topics
 _LAST_WITHOUT_ERRORS: Final = 5  # of DescribeGroups: a group that is not there is dead
 _DEAD: Final = "Dead"
+_NOT_DESCRIBED: Final = (
+    ErrorCode.topic_authorization_failed,
+    ErrorCode.unsupported_version,
+    ErrorCode.group_id_not_found,  # by now
+)
 FIRST_WITH_STABLE: Final = 7  # of OffsetFetch: waits for transactions
 
 
@@ -50,6 +55,10 @@ class GroupMember(NamedTuple):
     """Instance id of a static member."""
     assigned: tuple[TopicPartition, ...] | None
     """Assigned partitions; None if the assignment is not in the format of consumers."""
+    epoch: int | None = None
+    """Epoch of a member of a consumer group (KIP-848)."""
+    target: tuple[TopicPartition, ...] | None = None
+    """Partitions that a member of a consumer group is to have."""
 
 
 class GroupDescription(NamedTuple):
@@ -60,8 +69,8 @@ class GroupDescription(NamedTuple):
     protocol_type: str
     assignor: str
     """Protocol that the members agreed on."""
-    members: tuple[GroupMember, ...]
-    """Empty for a group that is not of type "classic"."""
+    members: tuple[GroupMember, ...] | None
+    """None if the coordinator does not name them: of share groups, or of topics that are hidden."""
     type: str | None = "classic"
 
     @property
@@ -111,8 +120,8 @@ class Groups(RetriedCalls):
     def describe(self, group_ids: Sequence[str]) -> dict[str, GroupDescription]:
         """Return groups with their members, and their states by Kafka's names.
 
-        A group that does not exist is "Dead". "Empty" ones have no members. The state of a group
-        of another type than "classic" (KIP-848) is that in the list of groups.
+        A group that does not exist is "Dead". "Empty" ones have no members. Groups of other types
+        than "classic" (KIP-848) are found in the list of groups.
         """
 
         def attempt(deadline: Deadline) -> dict[str, GroupDescription]:
@@ -139,10 +148,33 @@ class Groups(RetriedCalls):
             for listed in self.list():
                 group = found.get(listed.group)
                 if group is not None and not group.exists and listed.state is not None:
-                    found[listed.group] = group._replace(
-                        state=listed.state, protocol_type=listed.protocol_type, type=listed.type
-                    )
+                    found[listed.group] = self._of_type(listed, listed.state)
         return found
+
+    def _of_type(self, listed: GroupListing, state: str) -> GroupDescription:
+        """Describe a group that is not a classic one, with members if it is a consumer group."""
+
+        def attempt(deadline: Deadline) -> GroupDescription:
+            link = self.brokers.coordinator(listed.group, deadline)
+            request = {"group_ids": [listed.group], "include_authorized_operations": False}
+            (group,) = link.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, request, deadline).groups
+            refuse(group.error_code, f"members of group {listed.group}")
+            members = tuple(map(_consumer, group.members))
+            return described._replace(
+                state=group.group_state, assignor=group.assignor_name, members=members
+            )
+
+        described = GroupDescription(
+            listed.group, state, listed.protocol_type, "", None, listed.type
+        )
+        if listed.type is None or listed.type.lower() != "consumer":
+            return described
+        try:
+            return self._persist(attempt)
+        except RequestRefused as error:
+            if error.code not in _NOT_DESCRIBED:
+                raise
+            return described
 
     def commit(
         self,
@@ -239,6 +271,23 @@ def _member(it: Any) -> GroupMember:
         getattr(it, "group_instance_id", None),
         _assigned(it.member_assignment),
     )
+
+
+def _consumer(it: Any) -> GroupMember:
+    return GroupMember(
+        it.member_id,
+        it.client_id,
+        it.client_host,
+        it.instance_id,
+        _partitions(it.assignment),
+        it.member_epoch,
+        _partitions(it.target_assignment),
+    )
+
+
+def _partitions(assignment: Any) -> tuple[TopicPartition, ...]:
+    topics = assignment.topic_partitions
+    return tuple(sorted((topic.topic_name, it) for topic in topics for it in topic.partitions))
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...] | None:

@@ -103,7 +103,7 @@ def members_of(client: Client, group: str) -> str | None:
     described = client.groups.describe([group])[group]
     if described.state == "Empty" or not described.exists:
         return None
-    names = sorted({member.client_id for member in described.members})
+    names = sorted({member.client_id for member in described.members or ()})
     clients = f" with members {', '.join(names[:_NAMED])}" if names else ""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return (
