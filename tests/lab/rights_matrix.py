@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from batches import numbered_batch
+from patience import eventually
 from raw_connection import RawConnection
 
 from horolog.wire import AclOperation, AclPattern, AclPermission, AclResource, ApiKey
@@ -306,6 +307,27 @@ def questions(number: int, topic_id: Any) -> Iterator[Question]:
     yield q("sync", k.SYNC_GROUP, 3, group_id=g, member_id="m", generation_id=9)
     yield q("heartbeat", k.HEARTBEAT, 3, group_id=g, member_id="m", generation_id=9)
     yield q("leave", k.LEAVE_GROUP, 3, group_id=g, members=[{"member_id": "m"}])
+    for title, names in (("", None), (" of topics", [t]), (" of none", [none])):
+        yield q(
+            f"consumer heartbeat{title}",
+            *(k.CONSUMER_GROUP_HEARTBEAT, 1),
+            group_id=g,
+            member_id="unknown-member",
+            member_epoch=9,
+            instance_id=None,
+            rack_id=None,
+            rebalance_timeout_ms=-1,
+            subscribed_topic_names=names,
+            subscribed_topic_regex=None,
+            server_assignor=None,
+            topic_partitions=None,
+        )
+    yield q(
+        "describe consumer group",
+        *(k.CONSUMER_GROUP_DESCRIBE, 1),
+        group_ids=[g],
+        include_authorized_operations=True,
+    )
     yield q("offsets of all", k.OFFSET_FETCH, 8, groups=[{"group_id": g, "topics": None}])
     yield q(
         "old offsets", k.OFFSET_FETCH, 5, group_id=g, topics=[{"name": t, "partition_indexes": [0]}]
@@ -652,11 +674,24 @@ def told_by(address: str) -> dict[int, dict[str, Any]]:
     found = {}
     for number in range(len(PRINCIPALS)):
         with login(RawConnection(address), user(number)) as connection:
-            answers = json.dumps(asked(connection, number, ids[number]), sort_keys=True)
+            given = asked(connection, number, ids[number])
+            answers = json.dumps(given, sort_keys=True)
+        deleted = [given[title]["responses"][0] for title in ("delete", "delete by id")]
+        if any(one.get("error_code") == 0 for one in deleted):
+            _await_deletion(address, own("t#", number))
         for name in ("t#", "g#", "x#", "z#"):
             answers = answers.replace(f'"{own(name, number)}', f'"{name}')
         found[number] = json.loads(answers)
     return found
+
+
+def _await_deletion(address: str, topic: str) -> None:
+    """Wait until a topic is in no list; Apache Kafka answers before it is gone."""
+    asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+    with login(RawConnection(address), ADMIN) as connection:
+        assert eventually(
+            lambda: connection.ask(ApiKey.METADATA, 9, **asked).topics[0].error_code == 3
+        )
 
 
 def by_title(number: int) -> str:
