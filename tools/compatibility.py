@@ -50,6 +50,7 @@ PEER_TESTS = (
     "tests/interop/test_interop_flink.py",
     "tests/interop/test_interop_group_records.py",
     "tests/interop/test_interop_moving.py",
+    "tests/interop/test_interop_tokens.py",
 )
 
 

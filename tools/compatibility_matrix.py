@@ -19,6 +19,8 @@ _INTEROP = "tests/interop/test_interop_clients.py"
 _INTEROP_MORE = "tests/interop/test_interop_more.py"
 _SESSIONS = "tests/clients/test_fetch_sessions.py"
 _INTEROP_SESSIONS = "tests/interop/test_interop_fetch_sessions.py"
+_TOKENS = "tests/clients/test_token_clients.py"
+_INTEROP_TOKENS = "tests/interop/test_interop_tokens.py"
 _COPIES = (
     "tests/interop/test_interop_exactly_once_clients.py"
     "::test_records_are_copied_exactly_once_whatever_is_killed"
@@ -195,6 +197,12 @@ FEATURES = (
         aiokafka="aiokafka asks for none",
         confluent_kafka="librdkafka asks for none",
         node="KafkaJS asks for none",
+    ),
+    _feature(
+        "login by a token (OAUTHBEARER)",
+        (f"{_TOKENS}::test_a_client_logs_in_with_a_token[{{}}]",),
+        (f"{_INTEROP_TOKENS}::test_a_client_logs_in_with_a_token[{{}}]",),
+        java=(f"{_INTEROP_TOKENS}::test_javas_clients_log_in_with_a_token_in_a_file",),
     ),
 )
 

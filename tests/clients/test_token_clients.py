@@ -59,13 +59,6 @@ def round_trip(settings: dict[str, Any]) -> None:
         consumer.close()
 
 
-def test_librdkafka_with_a_function(broker: RunningBroker) -> None:
-    def oauth_cb(_: str) -> tuple[str, float]:
-        return token(claims(now_s())), now_s() + 3600.0
-
-    round_trip(librdkafka(broker, oauth_cb=oauth_cb))
-
-
 def test_librdkafka_asks_the_token_endpoint(broker: RunningBroker, issuer: Issuer) -> None:
     given = {
         "sasl.oauthbearer.method": "oidc",
@@ -114,22 +107,16 @@ def test_librdkafka_renews_its_login_while_it_produces(
     assert not broker.broker.login_counts.failed
 
 
+def by_confluent(broker: RunningBroker) -> None:
+    def oauth_cb(_: str) -> tuple[str, float]:
+        return token(claims(now_s())), now_s() + 3600.0
+
+    round_trip(librdkafka(broker, oauth_cb=oauth_cb))
+
+
 class _Provider(AbstractTokenProvider):
     def token(self) -> str:
         return token(claims(now_s()))
-
-
-def test_kafka_python_with_a_token_provider(broker: RunningBroker) -> None:
-    given = {
-        "bootstrap_servers": broker.address,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "OAUTHBEARER",
-        "sasl_oauth_token_provider": _Provider(),
-    }
-    with KafkaProducer(**given) as producer:
-        producer.send("t", b"value").get(PATIENCE_S)
-    with KafkaConsumer("t", auto_offset_reset="earliest", group_id="g", **given) as consumer:
-        assert next(consumer).value == b"value"
 
 
 class _AioProvider(AioTokenProvider):
@@ -137,14 +124,26 @@ class _AioProvider(AioTokenProvider):
         return token(claims(now_s()))
 
 
-def test_aiokafka_with_a_token_provider(broker: RunningBroker) -> None:
+def in_python(broker: RunningBroker, provider: object) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": broker.address,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauth_token_provider": provider,
+    }
+
+
+def by_kafka_python(broker: RunningBroker) -> None:
+    given = in_python(broker, _Provider())
+    with KafkaProducer(**given) as producer:
+        producer.send("t", b"value").get(PATIENCE_S)
+    with KafkaConsumer("t", auto_offset_reset="earliest", group_id="g", **given) as consumer:
+        assert next(consumer).value == b"value"
+
+
+def by_aiokafka(broker: RunningBroker) -> None:
     async def exchange() -> bytes:
-        given = {
-            "bootstrap_servers": broker.address,
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": "OAUTHBEARER",
-            "sasl_oauth_token_provider": _AioProvider(),
-        }
+        given = in_python(broker, _AioProvider())
         async with AIOKafkaProducer(**given) as producer:
             await producer.send_and_wait("t", b"value")
         reader = AIOKafkaConsumer("t", auto_offset_reset="earliest", group_id="g", **given)
@@ -152,3 +151,16 @@ def test_aiokafka_with_a_token_provider(broker: RunningBroker) -> None:
             return (await consumer.getone()).value
 
     assert asyncio.run(asyncio.wait_for(exchange(), PATIENCE_S)) == b"value"
+
+
+ROUND_TRIPS = {
+    "confluent-kafka": by_confluent,
+    "kafka-python": by_kafka_python,
+    "aiokafka": by_aiokafka,
+}
+
+
+@pytest.mark.parametrize("name", ROUND_TRIPS)
+def test_a_client_logs_in_with_a_token(broker: RunningBroker, name: str) -> None:
+    ROUND_TRIPS[name](broker)
+    assert not broker.broker.login_counts.failed

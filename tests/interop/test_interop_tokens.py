@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import pytest
@@ -221,6 +222,27 @@ def test_tokens_meet_the_verdict_that_they_meet_at_kafka(
             verdict(address, message) for address in (kafka.address_of("TOKENS"), broker.address)
         )
         assert ((theirs[0], theirs[2]), (ours[0], ours[2])) == DIFFERING[what]
+
+
+@pytest.mark.parametrize("name", ["go", "node"])
+def test_a_client_logs_in_with_a_token(
+    name: str,
+    broker: RunningBroker,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = request.getfixturevalue(f"{name}_client")
+    where = SimpleNamespace(bootstrap=broker.address)
+    monkeypatch.setenv("TOKEN", token(claims(SystemClock().now_ms() // 1000)))
+    client.ask(where, "create", topic="t")
+    client.ask(where, "produce", topic="t", records=[[1_700_000_000_000, "k", "v"]])
+    told = client.ask(where, "consume", topic="t", count=1)
+    assert len(told["records"]) == 1
+    assert not broker.broker.login_counts.failed
+    monkeypatch.setenv("TOKEN", token(claims(SystemClock().now_ms() // 1000), number=1))
+    with pytest.raises(AssertionError):
+        client.ask(where, "create", topic="other")
+    assert broker.broker.login_counts.failed
 
 
 def test_javas_clients_log_in_with_a_token_in_a_file(

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 )
 
 type asked struct {
@@ -61,6 +62,9 @@ func must(err error) {
 }
 
 func client(more ...kgo.Opt) *kgo.Client {
+	if token := os.Getenv("TOKEN"); token != "" {
+		more = append(more, kgo.SASL(oauth.Auth{Token: token}.AsMechanism()))
+	}
 	made, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(os.Args[2])}, more...)...)
 	must(err)
 	return made

@@ -35,7 +35,9 @@ CompressionCodecs[CompressionTypes.ZSTD] = () => ({
 
 const [, , command, bootstrap, json] = process.argv;
 const asked = JSON.parse(json);
-const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.NOTHING, retry: { retries: 3 } });
+const token = process.env.TOKEN;
+const sasl = token && { mechanism: "oauthbearer", oauthBearerProvider: async () => ({ value: token }) };
+const kafka = new Kafka({ brokers: [bootstrap], sasl, logLevel: logLevel.NOTHING, retry: { retries: 3 } });
 
 const text = (data) => (data === null || data === undefined ? null : data.toString());
 
