@@ -68,6 +68,17 @@ class ScriptedSource:
                 ApiKey.LIST_OFFSETS: self._list_offsets,
                 ApiKey.OFFSET_FOR_LEADER_EPOCH: self._epoch_ends,
                 ApiKey.LIST_GROUPS: {"groups": ()},
+                ApiKey.DESCRIBE_ACLS: {"error_code": 54, "error_message": None, "resources": ()},
+                ApiKey.DESCRIBE_CLIENT_QUOTAS: {
+                    "error_code": 0,
+                    "error_message": None,
+                    "entries": (),
+                },
+                ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: {
+                    "error_code": 0,
+                    "error_message": None,
+                    "results": (),
+                },
             },
             versions=versions or {},
             tls=tls,
