@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 from command_runner import Ran, run_command
 from kafka_clients import kafka, subscribe_knowing
@@ -186,29 +187,36 @@ def test_groups_with_members_are_refused_and_others_are_committed_once(
     in_process_spark: Any, east: Cluster, west: Cluster, tmp_path: Path
 ) -> None:
     fill(east, west)
-    for group in ("busy", "idle"):
+    groups = ["busy", "idle", "assigned"]
+    for group in groups:
         east.commit(group, {0: 5})
     steps = jobs.failover(in_process_spark, state=tmp_path / "s")
-    steps.record(source=east.address, groups=["busy", "idle"])
+    steps.record(source=east.address, groups=groups)
     steps.plan(target=west.address)
     west.clock.follow()  # members wait for each other
     consumer = kafka.KafkaConsumer(bootstrap_servers=west.address, group_id="busy")
+    settings = {"bootstrap.servers": west.address, "group.id": "assigned"}
+    by_broker = confluent_kafka.Consumer({**settings, "group.protocol": "consumer"})
     try:
+        by_broker.subscribe(["t"])
+        assert eventually(lambda: by_broker.poll(0.1) is not None or bool(by_broker.assignment()))
         subscribe_knowing(consumer, "t")
         assert eventually(lambda: bool(consumer.poll(100) or consumer.assignment()))
         options = ("--target", west.address, "--state", tmp_path / "s")
         applied = step("apply", *options, "--json")
         assert applied.code == 1
         results = {each["group"]: each["result"] for each in applied.json["groups"]}
-        assert "the group has members at the survivor" in results["busy"]
+        for group in ("busy", "assigned"):
+            assert "the group has members at the survivor (it is Stable)" in results[group]
         assert results["idle"] == "committed"
     finally:
         consumer.close(autocommit=False)
+        by_broker.close()
     west.commit("idle", {0: 3})  # it has read on
     again = {
         each["group"]: each["result"] for each in step("apply", *options, "--json").json["groups"]
     }
-    assert again == {"busy": "committed", "idle": "applied before"}
+    assert again == {"assigned": "committed", "busy": "committed", "idle": "applied before"}
     assert west.committed("idle") == {0: 3}
     only = step("apply", *options, "--overwrite", "--groups", "busy", "--json")
     assert [each["group"] for each in only.json["groups"]] == ["busy"]
