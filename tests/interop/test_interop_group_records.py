@@ -386,6 +386,91 @@ def test_a_member_goes_on_at_the_other_broker_both_ways(tmp_path: Path) -> None:
             assert (again.error_code, again.generation_id) == (0, generation + 1)
 
 
+def beaten(connection: RawConnection, group: str, epoch: int, **more: Any) -> Any:
+    """The answer to a heartbeat of the member m of a consumer group."""
+    quiet = dict.fromkeys(
+        ("instance_id", "rack_id", "subscribed_topic_names", "subscribed_topic_regex")
+    )
+    quiet |= dict.fromkeys(("server_assignor", "topic_partitions"))
+    return connection.ask(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        1,
+        **quiet | {"rebalance_timeout_ms": -1, **more},
+        group_id=group,
+        member_id="m",
+        member_epoch=epoch,
+    )
+
+
+def join_consumer_group(connection: RawConnection, group: str) -> int:
+    """Join with a member that gets the partition of t; return its epoch."""
+    assert eventually(
+        lambda: connection.ask(ApiKey.FIND_COORDINATOR, 2, key=group, key_type=0).error_code == 0
+    )
+    joining = {"subscribed_topic_names": ["t"], "rebalance_timeout_ms": LONG_MS}
+    answers: list[Any] = []
+    assert eventually(
+        lambda: (
+            answers.append(beaten(connection, group, 0, **joining, topic_partitions=[]))
+            or answers[-1].error_code == 0
+        )
+    )
+    ((topic,), epoch) = answers[-1].assignment.topic_partitions, answers[-1].member_epoch
+    assert tuple(topic.partitions) == (0,)
+    return int(epoch)
+
+
+def check_consumer_group(bootstrap: str, group: str, epoch: int) -> None:
+    """The member goes on in its epoch, without a new assignment, and is shown as it was."""
+    with RawConnection(bootstrap, timeout_s=600) as connection:
+        answers: list[Any] = []
+        assert eventually(
+            lambda: (
+                answers.append(beaten(connection, group, epoch))
+                or answers[-1].error_code not in (14, 15, 16)
+            )
+        )
+        answer = answers[-1]
+        assert (answer.error_code, answer.member_epoch, answer.assignment) == (0, epoch, None)
+        assert beaten(connection, group, epoch + 5).error_code == 110
+        request = {"group_ids": [group], "include_authorized_operations": False}
+        (found,) = connection.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, **request).groups
+    assert (found.error_code, found.group_state, found.group_epoch) == (0, "Stable", epoch)
+    (member,) = found.members
+    assert (member.member_id, member.member_epoch, member.client_host) == ("m", epoch, "/127.0.0.1")
+    for assignment in (member.assignment, member.target_assignment):
+        (topic,) = assignment.topic_partitions
+        assert (topic.topic_name, tuple(topic.partitions)) == ("t", (0,))
+
+
+@pytest.mark.timeout(1800)
+def test_a_member_that_the_broker_assigns_goes_on_at_the_other_broker_both_ways(
+    tmp_path: Path,
+) -> None:
+    """Each start gives members a whole session, 45 s; both brokers are killed."""
+    kafka = Kafka(tmp_path)
+    with kafka:
+        with Client(kafka.bootstrap) as client:
+            client.create_topics({"t": 1})
+        with RawConnection(kafka.bootstrap, timeout_s=600) as connection:
+            epoch = join_consumer_group(connection, "of-kafka")
+        kafka.kill()
+    with horolog({"horolog.take.over": "true"}, tmp_path) as side:
+        check_consumer_group(side.bootstrap, "of-kafka", epoch)
+        with RawConnection(side.bootstrap) as connection:
+            ours = join_consumer_group(connection, "of-horolog")
+        side.kill()
+    with kafka:
+        check_consumer_group(kafka.bootstrap, "of-kafka", epoch)
+        check_consumer_group(kafka.bootstrap, "of-horolog", ours)
+        kafka.kill()
+    with horolog({}, tmp_path) as side:
+        check_consumer_group(side.bootstrap, "of-horolog", ours)
+        with RawConnection(side.bootstrap) as connection:
+            assert beaten(connection, "of-horolog", -1).error_code == 0
+            assert beaten(connection, "of-horolog", ours).error_code == 25
+
+
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("peer", [NEWEST, LAST_WITH_OLD_FORMATS])
 def test_a_member_of_kafkas_group_goes_on_here_where_it_is_taken_over(
