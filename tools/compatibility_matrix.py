@@ -278,9 +278,7 @@ NOT_SERVED: Mapping[str, tuple[str, ...]] = {
         "AddRaftVoter",
         "RemoveRaftVoter",
     ),
-    "groups use the classic protocol": (
-        "ConsumerGroupHeartbeat",
-        "ConsumerGroupDescribe",
+    "there are no share groups and no streams groups": (
         "StreamsGroupHeartbeat",
         "StreamsGroupDescribe",
         "StreamsGroupTopologyDescriptionUpdate",

@@ -118,10 +118,8 @@ NOT_RUN = """
   with state, Kafka Connect, Flink's exactly-once sink and consume-transform-produce with nine
   clients are run, with kills, by `tests/interop/test_interop_streams.py`,
   `test_interop_connect.py`, `test_interop_flink.py` and `test_interop_exactly_once_clients.py`.
-- The consumer protocol of KIP-848, share groups and streams groups: not announced, so that clients
-  have to be left at the classic protocol, which is the default of all above. A consumer with
-  `group.protocol=consumer` gets no records until the protocol is served: librdkafka's waits without
-  an error, Java's fails with UnsupportedVersionException.
+- Share groups and streams groups: not announced.
+- The consumer protocol of KIP-848 with all clients above, whose default is the classic one.
 - Other systems than the one named below.
 """
 
