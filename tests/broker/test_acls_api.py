@@ -390,17 +390,8 @@ def test_answers_leave_out_what_the_asker_may_not_describe(
     assert '"lags":[]' in lags(reader)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "key"),
-    [(32, "g", "horolog.group.lag"), (2, "t", 'horolog.retention.explain/{"partition":0}')],
-)
-def test_a_transactional_id_is_told_to_those_who_may_describe_it(
-    connection: RawConnection, reader: RawConnection, kind: int, name: str, key: str
-) -> None:
-    create(connection, entry("g", 8, resource_type=GROUP), entry("t", 8), entry("t", 10))
-    committed = [{"partition_index": 0, "committed_offset": 0}]
-    topics = [{"name": "t", "partitions": committed}]
-    connection.ask(ApiKey.OFFSET_COMMIT, 8, group_id="g", topics=topics)
+def begin_transaction(connection: RawConnection) -> None:
+    """Leave a transaction open that has written to the topic."""
     producer = connection.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id="secret-id")
     while producer.error_code in (14, 15, 51):  # the coordinator loads
         producer = connection.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id="secret-id")
@@ -415,6 +406,20 @@ def test_a_transactional_id_is_told_to_those_who_may_describe_it(
     (answer,) = connection.ask(ApiKey.PRODUCE, 12, **sent).responses
     assert answer.partition_responses[0].error_code == 0
 
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key"),
+    [(32, "g", "horolog.group.lag"), (2, "t", 'horolog.retention.explain/{"partition":0}')],
+)
+def test_a_transactional_id_is_told_to_those_who_may_describe_it(
+    connection: RawConnection, reader: RawConnection, kind: int, name: str, key: str
+) -> None:
+    create(connection, entry("g", 8, resource_type=GROUP), entry("t", 8), entry("t", 10))
+    committed = [{"partition_index": 0, "committed_offset": 0}]
+    topics = [{"name": "t", "partitions": committed}]
+    connection.ask(ApiKey.OFFSET_COMMIT, 8, group_id="g", topics=topics)
+    begin_transaction(connection)
+
     def told(asking: RawConnection) -> str:
         resource = {"resource_type": kind, "resource_name": name, "configuration_keys": [key]}
         (result,) = asking.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource]).results
@@ -425,6 +430,22 @@ def test_a_transactional_id_is_told_to_those_who_may_describe_it(
     assert "secret-id" not in told(reader)
     create(connection, entry("secret-id", 8, resource_type=TRANSACTION))
     assert "secret-id" in told(reader)
+
+
+def test_a_transaction_is_described_without_topics_that_the_asker_may_not_see(
+    connection: RawConnection, reader: RawConnection
+) -> None:
+    begin_transaction(connection)
+    create(connection, entry("secret-id", 8, resource_type=TRANSACTION))
+
+    def told() -> tuple[int, list[str]]:
+        answer = reader.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=["secret-id"])
+        (transaction,) = answer.transaction_states
+        return transaction.error_code, [it.topic for it in transaction.topics]
+
+    assert told() == (0, [])
+    create(connection, entry("t", 8))
+    assert told() == (0, ["t"])
 
 
 def test_a_denial_that_is_repeated_is_audited_ten_times_a_second(

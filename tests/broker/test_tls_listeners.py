@@ -191,6 +191,21 @@ def test_each_certificate_meets_what_it_does_at_kafka(
     assert list(meetings(addresses, certificates, others)) == list(as_at_kafka())
 
 
+def test_a_refused_certificate_does_not_wait_as_a_refused_login_does(
+    make_broker: MakeBroker, certificates: Certificates
+) -> None:
+    broker = make_broker(
+        **LISTENERS,
+        **pem(certificates),
+        ssl_client_auth="required",
+        ssl_truststore_type="PEM",
+        ssl_truststore_location=str(certificates.authority),
+        connection_failed_authentication_delay_ms="600000",
+    )
+    with pytest.raises(OSError), broker.connect(client_context(certificates)) as connection:  # noqa: PT011
+        connection.ask(ApiKey.API_VERSIONS, 0)
+
+
 def test_a_session_is_resumed(broker: RunningBroker, certificates: Certificates) -> None:
     context = client_context(certificates, newest=ssl.TLSVersion.TLSv1_2)
     with broker.connect(context) as connection:
