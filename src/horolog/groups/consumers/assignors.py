@@ -305,15 +305,17 @@ def _subscribers_by_topic(
     alike: dict[frozenset[UUID], list[int]] = {}
     for place, member in enumerate(members):
         alike.setdefault(member.topics, []).append(place)
-    kinds: dict[UUID, list[int]] = {}
+    kinds: dict[UUID, list[int]] = {topic_id: [] for topic_id in counts}
+    existing = frozenset(counts)
     for kind, topics in enumerate(alike):
-        for topic_id in topics:
-            if topic_id in counts:
-                kinds.setdefault(topic_id, []).append(kind)
+        for topic_id in topics & existing:
+            kinds[topic_id].append(kind)
     places = list(alike.values())
     shared: dict[tuple[int, ...], list[int]] = {}
     subscribers: dict[UUID, list[int]] = {}
     for topic_id, of_topic in kinds.items():
+        if not of_topic:
+            continue
         key = tuple(of_topic)
         if key not in shared:
             shared[key] = sorted(chain.from_iterable(places[kind] for kind in key))
