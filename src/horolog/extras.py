@@ -28,6 +28,7 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "arrow": ("pyarrow",),
     "sql": ("duckdb", "pyarrow"),
     "spark": ("pyspark", "pyarrow"),
+    "security": ("cryptography", "jwt"),
 }
 
 

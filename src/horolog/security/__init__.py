@@ -43,4 +43,5 @@ __getattr__, __dir__ = lazy_names(
         "tokens": "LONGEST_FIRST_MESSAGE SigningKeys TokenLogin",
         "urls": "checked_url is_loopback without_secrets",
     },
+    {"tokens": "security"},
 )
