@@ -351,6 +351,26 @@ class Group:
         self.state = GroupState.DEAD
         self._share.charge(0)
 
+    # --- change of the protocol -------------------------------------------------------
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The members, to be read only."""
+        return tuple(self._members)
+
+    def dissolve(self, why: ErrorCode) -> list[Completed]:
+        """Remove all members, whose waiting requests are completed with an error."""
+        for member in tuple(self._members):
+            self._drop(member, why)
+        self.kill()
+        completed, self._completed = self._completed, []
+        return completed
+
+    def rebalance(self, now_ms: int) -> list[Completed]:
+        """Require all members to join again."""
+        self._rebalance(now_ms)
+        return self.tick(now_ms)
+
     # --- memory -----------------------------------------------------------------------
 
     @property
@@ -598,8 +618,8 @@ class Group:
         self._drop(member)
         self._rebalance(now_ms)
 
-    def _drop(self, member: Member) -> None:
-        self._dismiss(member, ErrorCode.unknown_member_id)
+    def _drop(self, member: Member, why: ErrorCode = ErrorCode.unknown_member_id) -> None:
+        self._dismiss(member, why)
         self._unsynced.discard(member.member_id)
         self._members.remove(member)
 

@@ -7,22 +7,28 @@ large groups. The patterns of a group are resolved beside its heartbeats.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+from uuid import uuid4
 
 from horolog.broker.coordinators.live_groups import GroupEntry, LiveGroups
 from horolog.broker.scheduling.group_queue import GroupDecision
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
+from horolog.groups.consumers import classic_members
 from horolog.groups.consumers.change import Assigned, AssignmentNeeded, Now
+from horolog.groups.consumers.conversion import conversion_of
 from horolog.groups.consumers.group import ConsumerGroup
 from horolog.groups.consumers.heartbeats import heartbeat
 from horolog.groups.consumers.subscription_patterns import Resolution, patterns_due, resolved
 from horolog.groups.consumers.topic_patterns import resolve
-from horolog.groups.consumers.values import Beat, Beaten
-from horolog.groups.values import GroupState
+from horolog.groups.consumers.values import Beat, Beaten, Step
+from horolog.groups.group import Group
+from horolog.groups.values import GroupState, Join, Joined, Sync, Synced
+
+T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,39 +63,134 @@ class ConsumerGroups:
             StorageFailed: a write failed; nothing has changed.
         """
         entry = self._groups.entry(group_id)
-        made: Assigned | None = None
-        while True:
-            decide = partial(self._decide, entry, beat, made)
-            try:
-                answer = await entry.queue.run(decide, exclusive=True)
-                break
-            except AssignmentNeeded as needed:
-                made = await self._assigned(group_id, needed)
+        answer = await self._decided(entry, partial(self._decide, entry, beat))
         group = entry.consumers
         if group is not None and group.regexes:
             self._resolve_if_due(entry, group, may_describe)
         return answer
 
+    async def _decided(
+        self, entry: GroupEntry, decide: Callable[[Assigned | None], GroupDecision[T]]
+    ) -> T:
+        """Return the answer of an operation, decided again with an assignment that it needs."""
+        made: Assigned | None = None
+        while True:
+            try:
+                return await entry.queue.run(partial(decide, made), exclusive=True)
+            except AssignmentNeeded as needed:
+                made = await self._assigned(entry.group_id, needed)
+
     def _decide(
         self, entry: GroupEntry, beat: Beat, made: Assigned | None
     ) -> GroupDecision[Beaten]:
-        group = self._group(entry, beat)
+        group, before = self._group(entry, beat)
         step = heartbeat(group, beat, self._groups.rules.topics, self._now(), made)
+        step = step._replace(
+            records=[*before.records, *step.records], timers=[*before.timers, *step.timers]
+        )
         return self._groups.stepped(entry, group, step)
 
-    def _group(self, entry: GroupEntry, beat: Beat) -> ConsumerGroup:
+    def _group(self, entry: GroupEntry, beat: Beat) -> tuple[ConsumerGroup, Step]:
+        """Return the group of a heartbeat, and what makes it a consumer group."""
         group = entry.group
         if isinstance(group, ConsumerGroup):
-            return group
+            return group, Step(None)
         joins = beat.epoch == 0
         if group is None:
             if not joins:
                 text = "Consumer group" if beat.epoch > 0 else "Group"
                 raise _not_found(f"{text} {entry.group_id} not found.")
-            return self._groups.consumer_group(entry.group_id)
+            return self._groups.consumer_group(entry.group_id), Step(None)
         if joins and group.state is GroupState.EMPTY:
-            return self._groups.consumer_group(entry.group_id)
+            return self._groups.consumer_group(entry.group_id), Step(None)
+        if joins:
+            return self._converted(entry, group)
         raise _not_found(f"Group {entry.group_id} is not a consumer group.")
+
+    def _converted(self, entry: GroupEntry, classic: Group) -> tuple[ConsumerGroup, Step]:
+        group = self._groups.consumer_group(entry.group_id)
+        step = conversion_of(classic, group, self._groups.rules.topics)
+        for key, value in step.records:
+            group.replay(key, value, self._groups.now_ms())
+        return group, step
+
+    # --- members of the classic protocol ------------------------------------------------
+
+    async def join(self, entry: GroupEntry, asked: Join) -> Joined | None:
+        """Let a member of the classic protocol join; None if the group is a classic one now.
+
+        Raises:
+            RequestRefused: as `groups.consumers.classic_members.join`.
+            StorageFailed: a write failed; nothing has changed.
+        """
+        new_id = str(uuid4())
+        return await self._decided(entry, partial(self._join, entry, asked, new_id))
+
+    def _join(
+        self, entry: GroupEntry, asked: Join, new_id: str, made: Assigned | None
+    ) -> GroupDecision[Joined | None]:
+        group, rules = entry.consumers, self._groups.rules
+        if group is None:
+            return GroupDecision(None)
+        if group.is_idle:
+            return self._groups.emptied(entry, group)
+        if not any(rules.limits.policy):
+            raise RequestRefused(
+                ErrorCode.inconsistent_group_protocol,
+                f"The group {entry.group_id} has members of the consumer protocol.",
+            )
+        step = classic_members.join(group, asked, new_id, rules.topics, self._now(), made)
+        return self._groups.stepped(entry, group, step)
+
+    async def sync(self, entry: GroupEntry, asked: Sync) -> Synced:
+        """Tell a member of the classic protocol what it may have.
+
+        Raises:
+            RequestRefused: as `groups.consumers.classic_members.sync`.
+        """
+        return await entry.queue.run(partial(self._sync, entry, asked), exclusive=True)
+
+    def _sync(self, entry: GroupEntry, asked: Sync) -> GroupDecision[Synced]:
+        group = entry.consumers
+        if group is None:  # it has become a classic group
+            raise RequestRefused(ErrorCode.rebalance_in_progress, "the group is rebalancing")
+        step = classic_members.sync(group, asked, self._groups.rules.topics)
+        return self._groups.stepped(entry, group, step)
+
+    def beat_of_classic(
+        self, entry: GroupEntry, member_id: str, instance_id: str | None, generation: int
+    ) -> None:
+        """Take the Heartbeat of a member of the classic protocol.
+
+        Raises:
+            RequestRefused: as `groups.consumers.classic_members.heartbeat`, or it has to join
+                again (27).
+        """
+        group = entry.consumers
+        assert group is not None, "the caller has found it"
+        step = classic_members.heartbeat(group, member_id, instance_id, generation)
+        self._groups.stepped(entry, group, step).apply()
+        if step.answer:
+            raise RequestRefused(step.answer, "a new rebalance has begun")
+
+    async def leave(
+        self, entry: GroupEntry, members: Sequence[tuple[str, str | None]]
+    ) -> list[ErrorCode] | None:
+        """Remove members; return the error of each, or None if the group is a classic one now.
+
+        Raises:
+            StorageFailed: a write failed; all are members still.
+        """
+        return await entry.queue.run(partial(self._leave, entry, members), exclusive=True)
+
+    def _leave(
+        self, entry: GroupEntry, members: Sequence[tuple[str, str | None]]
+    ) -> GroupDecision[list[ErrorCode] | None]:
+        group = entry.consumers
+        if group is None:
+            return GroupDecision(None)
+        step = classic_members.leave(group, members, self._groups.rules.topics)
+        return self._groups.stepped(entry, group, step)
 
     def _now(self) -> Now:
         return Now(self._groups.now_ms(), self._clock.now_ms())

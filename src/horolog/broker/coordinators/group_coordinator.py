@@ -200,10 +200,20 @@ class GroupCoordinator:
         if not self._store.is_ready:
             await self._store.ready()
         entry = self._groups.entry(group_id)
-        waiter = await entry.queue.run(partial(self._join, entry, join))
-        return await waiter
+        while True:
+            if entry.consumers is not None:
+                joined = await self.consumers.join(entry, join)
+                if joined is not None:
+                    return joined
+            waiter = await entry.queue.run(partial(self._join, entry, join))
+            if waiter is not None:
+                return await waiter
 
-    def _join(self, entry: GroupEntry, join: Join) -> "GroupDecision[asyncio.Future[Joined]]":
+    def _join(
+        self, entry: GroupEntry, join: Join
+    ) -> "GroupDecision[asyncio.Future[Joined] | None]":
+        if entry.consumers is not None:
+            return GroupDecision(None)  # since it was looked at
         group = entry.classic
         if group is None:
             if join.member_id:
@@ -226,6 +236,8 @@ class GroupCoordinator:
         """
         self._check(group_id)
         entry = self._groups.entry(group_id)
+        if entry.consumers is not None:
+            return await self.consumers.sync(entry, sync)
         waiter = await entry.queue.run(partial(self._sync, entry, sync))
         return await waiter
 
@@ -269,10 +281,14 @@ class GroupCoordinator:
         if self.is_loading_group(group_id):
             return  # as Kafka: the next one tells
         _check_id(group_id)
-        group = self._groups.find(group_id)
-        if not isinstance(group, Group):
+        entry = self._groups.get(group_id)
+        if entry is None or entry.group is None:
             raise _no_member(member_id)
-        group.heartbeat(member_id, instance_id, generation, self._groups.now_ms())
+        if entry.classic is not None:
+            now_ms = self._groups.now_ms()
+            entry.classic.heartbeat(member_id, instance_id, generation, now_ms)
+        else:
+            self.consumers.beat_of_classic(entry, member_id, instance_id, generation)
 
     async def consumer_heartbeat(
         self, group_id: str, beat: Beat, may_describe: MayDescribe
@@ -294,6 +310,10 @@ class GroupCoordinator:
         """Remove members together; return the error of each."""
         self._check(group_id)
         entry = self._groups.entry(group_id)
+        if entry.consumers is not None:
+            left = await self.consumers.leave(entry, members)
+            if left is not None:
+                return left
         waiter = await entry.queue.run(partial(self._leave, entry, members))
         return await waiter
 

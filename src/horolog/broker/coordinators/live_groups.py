@@ -233,24 +233,49 @@ class LiveGroups:
     def stepped(self, entry: GroupEntry, group: ConsumerGroup, step: Step) -> GroupDecision[Any]:
         """Return the decision that a step of a consumer group is.
 
-        The group takes the entry if it is not there yet: the classic group that was there has no
-        members.
+        The group takes the entry if another is there, or none; and it leaves it to a classic group
+        if the step says so.
         """
-        records = step.records
-        was = entry.group
+        records, was = step.records, entry.group
         if was is not group and entry.stored is not None:
             records = [(GroupKey(entry.group_id), None), *records]
 
         def apply() -> None:
             if was is not group:
-                if was is not None:
-                    was.kill()
                 entry.group, entry.stored, entry.empty_since_ms = group, None, None
+                if isinstance(was, Group):
+                    self._hand_out(was.dissolve(ErrorCode.rebalance_in_progress))
             group.apply(step, self.now_ms())
-            self._arm(entry, group)
+            if step.becomes is None:
+                self._arm(entry, group)
+            else:
+                self._become_classic(entry, step.becomes, rebalances=step.rebalances)
 
-        change = GroupChange(records=records) if records else None
+        change = None
+        if records:
+            groups = [] if step.becomes is None else [step.becomes]
+            change = GroupChange(records=records, groups=groups)
         return GroupDecision(step.answer, change, apply)
+
+    def emptied(self, entry: GroupEntry, group: ConsumerGroup) -> GroupDecision[None]:
+        """Return the decision to make a classic group of a consumer group without members."""
+        row = GroupRow(entry.group_id, "", None)
+
+        def apply() -> None:
+            group.kill()
+            self._cancel_timer(entry)
+            self.create(entry)
+            entry.note_stored(row)
+
+        return GroupDecision(None, GroupChange(records=group.dropped(), groups=[row]), apply)
+
+    def _become_classic(self, entry: GroupEntry, row: GroupRow, *, rebalances: bool) -> None:
+        """Let a classic group take the place of a consumer group, whose members are gone."""
+        assert entry.group is not None
+        entry.group.kill()
+        self.restore(row)
+        if rebalances and (classic := entry.classic) is not None:
+            self.perform(entry, classic, classic.rebalance)
 
     def perform(
         self, entry: GroupEntry, group: Group, decide: Callable[[int], list[Completed]]

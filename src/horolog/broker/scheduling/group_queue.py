@@ -18,6 +18,7 @@ from horolog.errors import RequestRefused
 from horolog.groups.rows import GroupChange, Outcomes
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Write: TypeAlias = "Callable[[Sequence[GroupChange]], Outcomes | asyncio.Future[Outcomes]]"
 
 
@@ -26,14 +27,14 @@ def _nothing() -> None:
 
 
 @dataclass(slots=True)
-class GroupDecision(Generic[T]):
+class GroupDecision(Generic[T_co]):
     """Result of an operation, the change to write first, and its effect on memory.
 
     `refused` takes the error of a write that fails, and the result holds; without it the error is
     the outcome.
     """
 
-    result: T
+    result: T_co
     change: GroupChange | None = None
     apply: Callable[[], None] = _nothing
     refused: Callable[[BaseException], None] | None = None

@@ -156,7 +156,8 @@ class Change:
         if before.regex in self.group.patterns and self.group.regexes[before.regex] == 1:
             self.records.append((PatternKey(self.group.group_id, before.regex), None))
 
-    def _members(self) -> Iterator[Member]:
+    def members(self) -> Iterator[Member]:
+        """Yield the members that the group will have."""
         after, seen = self._after, False
         for member in self.group.members.values():
             if after is not None and member.member_id == after.member_id:
@@ -194,7 +195,7 @@ class Change:
         group = self.group
         if self._epoch <= group.assignment_epoch or not group.assignment_is_due(self._now.loop_ms):
             return
-        members = list(self._members())
+        members = list(self.members())
         assignment = self._assignment(members)
         if self._made is not None and self._made.assignment == assignment:
             targets = self._made.targets

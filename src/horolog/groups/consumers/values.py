@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
-from horolog.groups.rows import GroupRecord
+from horolog.groups.rows import GroupRecord, GroupRow
 from horolog.schemas.group_records import AssignedTopic, CurrentValue, MemberMetadataValue
 
 LEAVES: Final = -1
@@ -241,6 +241,10 @@ class Step(NamedTuple):
     timers: Sequence[Timer] = ()
     checked_version: int | None = None
     """Version of the topics that the group's metadata hash is of now."""
+    becomes: GroupRow | None = None
+    """Classic group that takes the place of this one."""
+    rebalances: bool = False
+    """True if the members of that group have to join again."""
 
 
 def partitions_of(epochs: Epochs) -> dict[UUID, frozenset[int]]:
