@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from group_checks import join
 from patience import eventually
 from raw_connection import RawConnection
 from setting_checks import REFUSED, of_broker
@@ -11,8 +12,10 @@ from horolog.wire import ApiKey
 
 HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
 UNSUPPORTED_VERSION = 35
+GROUP_ID_NOT_FOUND = 69
 GROUP_MAX_SIZE_REACHED = 81
 UNSUPPORTED_ASSIGNOR = 112
+SUBSCRIBES_TO_T = bytes.fromhex("0000 00000001 0001 74 ffffffff")  # of version 0
 SHORT = {"group.consumer.min.session.timeout.ms": "1"}
 QUICK = {"group.consumer.min.heartbeat.interval.ms": "1"}
 
@@ -112,3 +115,14 @@ def what_a_second_member_is_told(lab: Lab) -> Any:
     with lab.connect() as connection:
         assert beat(connection).error_code == 0
         return int(beat(connection, "n").error_code)
+
+
+@of_broker(
+    "group.consumer.migration.policy",
+    {"upgrade": 0, "Downgrade": GROUP_ID_NOT_FOUND},
+    beside={"group.initial.rebalance.delay.ms": "0"},
+)
+def what_a_member_that_joins_classic_ones_is_told(lab: Lab) -> Any:
+    with lab.connect() as connection:
+        assert join(connection, metadata=SUBSCRIBES_TO_T).error_code == 0
+        return int(beat(connection).error_code)

@@ -55,7 +55,7 @@ from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
 from horolog.errors import HorologError, StorageFailed
 from horolog.groups.capacity import Capacity
-from horolog.groups.consumers.values import ConsumerLimits, GroupTimes
+from horolog.groups.consumers.values import ConsumerLimits, GroupTimes, MigrationPolicy
 from horolog.groups.values import GroupLimits
 from horolog.metadata.topics import TopicRegistry, unknown_topic
 from horolog.network.reply import FileSlots
@@ -402,11 +402,16 @@ class BrokerParts:
 
 
 def _consumer_limits(config: BrokerConfig) -> ConsumerLimits:
+    policy = config.group_consumer_migration_policy.lower()
     return ConsumerLimits(
         assignors=config.group_consumer_assignors,
         max_size=config.group_consumer_max_size,
         max_bytes=config.horolog_group_max_bytes,
         max_classic_size=config.group_max_size,
+        policy=MigrationPolicy(
+            upgrade=policy in ("upgrade", "bidirectional"),
+            downgrade=policy in ("downgrade", "bidirectional"),
+        ),
     )
 
 
