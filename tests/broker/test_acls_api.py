@@ -218,12 +218,11 @@ def test_an_entry_of_a_filter_s_number_fails_the_request(
     assert names(connection) == []
 
 
-@pytest.mark.parametrize("number", [0, 99, -1])
-def test_unknown_numbers_close_the_connection(broker: RunningBroker, number: int) -> None:
+def test_the_number_0_closes_the_connection(broker: RunningBroker) -> None:
     asked: list[tuple[ApiKey, dict[str, Any]]] = [
-        (CREATE, {"creations": [entry(operation=number)]}),
-        (DESCRIBE, which(operation=number)),
-        (DELETE, {"filters": [which(), which(pattern_type_filter=number)]}),
+        (CREATE, {"creations": [entry("a"), entry(operation=0)]}),
+        (DESCRIBE, which(operation=0)),
+        (DELETE, {"filters": [which(), which(pattern_type_filter=0)]}),
     ]
     for key, fields in asked:
         with admin(broker) as connection:
@@ -231,6 +230,24 @@ def test_unknown_numbers_close_the_connection(broker: RunningBroker, number: int
             assert connection.is_closed(), key
     with admin(broker) as connection:
         assert names(connection) == []
+
+
+@pytest.mark.parametrize("number", [99, -1])
+def test_other_unknown_numbers_fail_their_entry_or_filter_alone(
+    connection: RawConnection, number: int
+) -> None:
+    numbers = ("resource_type", "resource_pattern_type", "operation", "permission_type")
+    wrong = [entry(**{name: number}) for name in numbers]
+    assert create(connection, entry("a"), *wrong, entry("b")) == [0, 42, 42, 42, 42, 0]
+    filters = [
+        which(**{name: number})
+        for name in ("resource_type_filter", "pattern_type_filter", "operation", "permission_type")
+    ]
+    assert [names(connection, **one) for one in filters] == [[]] * 4
+    answer = connection.ask(DELETE, 3, filters=[*filters, which(resource_name_filter="a")])
+    told = [(it.error_code, len(it.matching_acls)) for it in answer.filter_results]
+    assert told == [(42, 0)] * 4 + [(0, 1)]
+    assert names(connection) == ["b"]
 
 
 def test_filters_find_what_they_say(connection: RawConnection) -> None:

@@ -28,13 +28,13 @@ def check_entry(entry: AclEntry, metadata_version: int) -> None:
     """
     kind, name, pattern, principal, host, operation, permission = entry
     if kind not in _KINDS:
-        raise _invalid(f"Invalid resourceType {kind}")
+        raise _invalid("Invalid resourceType UNKNOWN")
     if pattern not in (AclPattern.LITERAL, AclPattern.PREFIXED):
-        raise _invalid(f"Invalid patternType {pattern}")
+        raise _invalid("Invalid patternType UNKNOWN")
     if operation not in _OPERATIONS:
-        raise _invalid(f"Invalid operation {operation}")
+        raise _invalid("Invalid operation UNKNOWN")
     if permission not in (AclPermission.DENY, AclPermission.ALLOW):
-        raise _invalid(f"Invalid permissionType {permission}")
+        raise _invalid("Invalid permissionType UNKNOWN")
     if not name:
         raise _invalid("Resource name should not be empty")
     if kind == AclResource.CLUSTER and name != CLUSTER_NAME:

@@ -1,7 +1,7 @@
 """Requests about access control entries: DescribeAcls, CreateAcls, DeleteAcls.
 
-An entry of an unknown number closes the connection, and one of ANY or MATCH fails all that come
-with it, as in Apache Kafka. Everything else that is wrong about an entry is answered with it.
+An entry or filter with the number 0 (UNKNOWN) closes the connection, and an entry of ANY or MATCH
+fails all that come with it, as in Apache Kafka. Everything else that is wrong is answered with it.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from horolog.network.dispatching import Hangup
 from horolog.rights.checks import check_entry, check_filter
 from horolog.rights.entries import AclEntry, AclFilter
 from horolog.rights.model import Rights
-from horolog.wire.acl import AclOperation, AclPattern, AclPermission, AclResource
+from horolog.wire.acl import AclPattern
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import (
     AclCreation,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 """Most entries that one request makes or deletes, as in Apache Kafka."""
 _AT_ONCE: Final = 1_000
+_ANY: Final = 1  # in all enumerations
 
 
 def _rights(request: Request[Any], broker: BrokerParts, api_key: ApiKey) -> Rights:
@@ -116,22 +117,23 @@ def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     """Return the filter of a request.
 
     Raises:
-        Hangup: a number in it is unknown.
+        Hangup: it has the number 0.
     """
-    entries = AclFilter(
-        asked.resource_type_filter,
-        asked.resource_name_filter,
-        asked.pattern_type_filter,
-        asked.principal_filter,
-        asked.host_filter,
-        asked.operation,
-        asked.permission_type,
-    )
-    try:
-        check_filter(entries)
-    except RequestRefused as error:
-        raise Hangup(f"a filter of access control entries: {error}") from None
-    return entries
+    kind, pattern = asked.resource_type_filter, asked.pattern_type_filter
+    operation, permission = asked.operation, asked.permission_type
+    _check_known(kind, pattern, operation, permission)
+    name, principal, host = asked.resource_name_filter, asked.principal_filter, asked.host_filter
+    return AclFilter(kind, name, pattern, principal, host, operation, permission)
+
+
+def _check_known(*numbers: int) -> None:
+    """Check that no number is 0.
+
+    Raises:
+        Hangup: one is.
+    """
+    if 0 in numbers:
+        raise Hangup("an access control entry or a filter of them has the number 0")
 
 
 # --- CreateAcls: makes entries; one that is there already is no error -------------------
@@ -188,21 +190,15 @@ def _check_numbers(asked: Iterable[AclCreation]) -> None:
     """Check the numbers of all entries.
 
     Raises:
-        Hangup: one is unknown.
+        Hangup: one is 0.
         RequestRefused: one is for filters only (-1).
     """
     is_for_filters = False
     for creation in asked:
-        for known, number in (
-            (AclResource, creation.resource_type),
-            (AclPattern, creation.resource_pattern_type),
-            (AclOperation, creation.operation),
-            (AclPermission, creation.permission_type),
-        ):
-            if not 0 < number < len(known):
-                raise Hangup(f"an access control entry has an unknown number: {number}")
-            is_for_filters |= number == known.ANY
-        is_for_filters |= creation.resource_pattern_type == AclPattern.MATCH
+        pattern = creation.resource_pattern_type
+        numbers = creation.resource_type, pattern, creation.operation, creation.permission_type
+        _check_known(*numbers)
+        is_for_filters |= _ANY in numbers or pattern == AclPattern.MATCH
     if is_for_filters:
         raise RequestRefused(
             ErrorCode.unknown_server_error, "ANY and MATCH are for filters, not for an entry"
@@ -223,24 +219,33 @@ async def delete_acls(
     try:
         rights = _rights(request, broker, ApiKey.DELETE_ACLS)
         filters = [_filter(one) async for one in each(request, asked)]
+        outcomes = [_outcome(entries) async for entries in each(request, filters)]
         taken: list[list[tuple[UUID, AclEntry]]] = []
         count = 0
-        for entries in filters:
-            taken.append(await _found(request, rights, entries))
+        for entries, outcome in zip(filters, outcomes, strict=True):
+            taken.append([] if outcome.error_code else await _found(request, rights, entries))
             count += len(taken[-1])
             check_number(count, "access control entries")
         # Another request may have deleted some meanwhile.
         deleted = await broker.controller.delete_entries([it[0] for its in taken for it in its])
-        outcome = PartOutcome()
         taken = [[it for it in its if it[0] in deleted] for its in taken]
         removed = {entry_id: entry for its in taken for entry_id, entry in its}
         await note_changes(request, (f"removed {entry}" for entry in removed.values()))
     except Hangup:
         raise
     except HorologError as error:
-        outcome = PartOutcome(code_for(error), str(error))
+        outcomes = [PartOutcome(code_for(error), str(error))] * len(asked)
         taken = [[]] * len(asked)
-    return {"filter_results": [_deleted(its, outcome) for its in taken]}
+    return {"filter_results": [_deleted(*it) for it in zip(taken, outcomes, strict=True)]}
+
+
+def _outcome(entries: AclFilter) -> PartOutcome:
+    """Return the error of a filter by itself."""
+    try:
+        check_filter(entries)
+    except RequestRefused as error:
+        return PartOutcome(error.code, str(error))
+    return PartOutcome()
 
 
 def _deleted(
