@@ -9,7 +9,7 @@ answer tells nothing about hidden ones. Shortcuts ask, too.
 
 import logging
 from collections import Counter
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from horolog.broker.audit import RIGHTS, AuditLog
 from horolog.errors import ErrorCode, RequestRefused, printable
@@ -173,10 +173,17 @@ def authorise(peer: Peer, api_key: ApiKey) -> None:
         raise Hangup(f"{api_key.title} was sent before authentication")
 
 
+_Key: TypeAlias = tuple[str | None, str, int, AclResource, str]
+"""Principal and host, number of an operation or API, kind and name of a resource."""
+_Answer: TypeAlias = tuple[AclOperation, AclResource, str, Decision]
+"""Operation, kind and name of what was asked for, and whether it is allowed."""
+_KeptT = TypeVar("_KeptT")
+
+
 class Access:
     """Answers whether clients may do something. For the event loop's thread only."""
 
-    __slots__ = ("_audit", "_decisions", "_generation", "denials", "rights")
+    __slots__ = ("_answers", "_audit", "_decisions", "_generation", "denials", "rights")
 
     def __init__(self, rights: Rights | None) -> None:
         self.rights = rights
@@ -185,7 +192,8 @@ class Access:
         """How often a client was denied an operation on a kind of resource, for metrics."""
         self._audit = AuditLog(RIGHTS)
         self._generation = -1
-        self._decisions: dict[tuple[object, ...], Decision] = {}
+        self._decisions: dict[_Key, Decision] = {}  # of operations
+        self._answers: dict[_Key, _Answer] = {}  # the same of requests
 
     def allows(
         self, peer: Peer, api_key: ApiKey, kind: AclResource, name: str, count: int = 1
@@ -195,17 +203,35 @@ class Access:
         Args:
             count: how often the request refers to the resource, for the audit.
         """
-        if self.rights is None:
+        rights = self.rights
+        if rights is None:
             return True
+        if self._generation != rights.generation:
+            self._forget()
+        key = peer.principal, peer.host, api_key, kind, name
+        try:
+            answer = self._answers[key]
+        except KeyError:
+            answer = self._answer(peer, api_key, kind, name)
+            self._keep(self._answers, key, answer)
+        operation, asked_kind, asked_name, decision = answer
+        is_allowed = decision.is_allowed
+        if not is_allowed or RIGHTS.isEnabledFor(logging.DEBUG):
+            if asked_kind is not kind:
+                count = 1
+            self._note(peer, api_key, operation, asked_kind, asked_name, count, decision)
+        return is_allowed
+
+    def _answer(self, peer: Peer, api_key: ApiKey, kind: AclResource, name: str) -> _Answer:
+        """Decide what a request needs of a resource, or instead of it on the cluster."""
         needs = NEEDS[api_key]
         if needs.instead is not None and kind is not CLUSTER:
             decision = self._decide(peer, needs.instead, CLUSTER, CLUSTER_NAME)
             if decision.is_allowed:
-                self._note(peer, api_key, needs.instead, CLUSTER, CLUSTER_NAME, 1, decision)
-                return True
+                return needs.instead, CLUSTER, CLUSTER_NAME, decision
         operation = needs[_FIELDS[kind]]
         assert operation is not None, f"{api_key.title} needs nothing of {kind.name}"
-        return self.allows_operation(peer, api_key, operation, kind, name, count)
+        return operation, kind, name, self._decide(peer, operation, kind, name)
 
     def allows_operation(
         self,
@@ -287,17 +313,30 @@ class Access:
     ) -> Decision:
         rights = self.rights
         assert rights is not None
-        if self._generation != rights.generation or len(self._decisions) >= _MOST_KEPT:
-            self._generation = rights.generation
-            self._decisions.clear()
+        if self._generation != rights.generation:
+            self._forget()
         key = peer.principal, peer.host, operation, kind, name
         decision = self._decisions.get(key)
         if decision is None:
             principal, host = peer.principal or "", host_text(peer.host)
             decision = rights.decide(principal, host, operation, kind, name)
-            if len(name) <= _LONGEST_KEPT:
-                self._decisions[key] = decision
+            self._keep(self._decisions, key, decision)
         return decision
+
+    def _forget(self) -> None:
+        """Forget what was decided before entries changed."""
+        assert self.rights is not None
+        self._generation = self.rights.generation
+        self._decisions.clear()
+        self._answers.clear()
+
+    def _keep(self, kept: dict[_Key, _KeptT], key: _Key, value: _KeptT) -> None:
+        """Keep a decision for the next time, unless its name is too long."""
+        if len(key[-1]) > _LONGEST_KEPT:
+            return
+        if len(kept) >= _MOST_KEPT:
+            kept.clear()
+        kept[key] = value
 
 
 def refusal(kind: AclResource) -> RequestRefused:

@@ -208,7 +208,16 @@ _FIRST_REPEATED: Final = 2  # the first version whose offsets have no times of t
 class RepeatedCommit:
     """Commit that a client sends again and again, with other offsets of the same partitions."""
 
-    __slots__ = ("__weakref__", "_by", "_form", "_partitions", "_records", "_rows", "_topics")
+    __slots__ = (
+        "__weakref__",
+        "_allowed_at",
+        "_by",
+        "_form",
+        "_partitions",
+        "_records",
+        "_rows",
+        "_topics",
+    )
 
     def __init__(
         self, form: CommitForm, by: Committer, rows: list[OffsetRow], topics: list[Topic]
@@ -219,6 +228,7 @@ class RepeatedCommit:
         self._topics = topics
         self._partitions = repr([(row.topic, row.partition) for row in rows]).encode()
         self._records = CommitRecords(rows, form.places, form.width)
+        self._allowed_at = -1  # the generation of rights, of the one client that sends it
 
     @property
     def held_bytes(self) -> int:
@@ -236,8 +246,11 @@ class RepeatedCommit:
         """
         if not self._form.fits(frame):
             return None
-        if broker.access.rights is not None and not self._is_allowed(broker.access, peer):
-            return None
+        rights = broker.access.rights
+        if rights is not None and self._allowed_at != rights.generation:
+            if not self._is_allowed(broker.access, peer):
+                return None
+            self._allowed_at = rights.generation
         find = broker.topics.find
         for topic in self._topics:
             if find(topic.name) is not topic:

@@ -251,14 +251,20 @@ def _check_single(
     Raises:
         RequestRefused: it may not use its transactional id (53), or write to the topic (29).
     """
-    access, transactional_id = broker.access, asked.transactional_id
+    access = broker.access
     if transactional_header(asked.records) is not None:
+        transactional_id = asked.transactional_id
         if transactional_id is None:
             raise refusal(TRANSACTIONAL_ID)
         access.check(peer, ApiKey.PRODUCE, TRANSACTIONAL_ID, transactional_id)
-    if topic is not None or asked.version < 13:
-        name = asked.name if topic is None else topic.name
-        access.check(peer, ApiKey.PRODUCE, TOPIC, name)
+    if topic is not None:
+        name = topic.name
+    elif asked.version < 13:
+        name = asked.name
+    else:
+        return
+    if not access.allows(peer, ApiKey.PRODUCE, TOPIC, name):
+        raise refusal(TOPIC)
 
 
 async def _append_admitted(
