@@ -36,10 +36,12 @@ def connect(stack: ExitStack, broker: RunningBroker, listener: str, **more: Any)
 
 
 def is_served(connection: RawConnection) -> bool:
+    return bool(connection.ask(ApiKey.API_VERSIONS, 0).error_code == 0)
+
+
+def waits(connection: RawConnection) -> bool:
     connection.send(ApiKey.API_VERSIONS, 0)
-    if connection.is_silent(WAIT_S):
-        return False
-    return bool(connection.receive()[1].error_code == 0)
+    return connection.is_silent(WAIT_S)
 
 
 def test_a_listener_serves_as_many_as_its_limit_and_others_wait_for_a_place(
@@ -47,7 +49,9 @@ def test_a_listener_serves_as_many_as_its_limit_and_others_wait_for_a_place(
 ) -> None:
     broker = make_broker(**TWO, listener_name_a_max_connections="2", horolog_metrics_port="0")
     first, second, third = (connect(stack, broker, "A") for _ in range(3))
-    assert [is_served(it) for it in (first, second, third)] == [True, True, False]
+    assert is_served(first)
+    assert is_served(second)
+    assert waits(third)
     assert is_served(connect(stack, broker, "B"))
     page = scrape(broker)
     count, limit = (
@@ -108,13 +112,13 @@ def test_the_listener_between_brokers_closes_who_was_idle_longest_elsewhere(
     assert is_served(connect(stack, broker, "B"))
     assert idle.is_closed()
     assert is_served(busy)
-    assert not is_served(connect(stack, broker, "A"))
+    assert waits(connect(stack, broker, "A"))
 
 
 def test_limits_of_a_listener_change_while_it_runs(
     make_broker: MakeBroker, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    override(monkeypatch, "horolog.network", SWEEP_SECONDS=0.1)
+    override(monkeypatch, "horolog.network", SWEEP_SECONDS=3_600)
     broker = make_broker(**TWO)
 
     def alter(limit: str | None, resource: str = "1") -> None:
@@ -123,11 +127,12 @@ def test_limits_of_a_listener_change_while_it_runs(
 
     alter("1", "")  # for all brokers, as in Kafka
     first, second = (connect(stack, broker, "B") for _ in range(2))
-    assert [is_served(first), is_served(second)] == [True, False]
+    assert is_served(first)
+    assert waits(second)
     alter("2")
     assert second.receive()[1].error_code == 0
     third = connect(stack, broker, "B")
-    assert not is_served(third)
+    assert waits(third)
     alter(None)
     alter(None, "")
     assert third.receive()[1].error_code == 0
@@ -145,7 +150,7 @@ def test_a_rate_of_a_listener_holds_up_that_listener_alone(
     )
     connections = [connect(stack, broker, "A") for _ in range(4)]
     assert is_served(connections[0])
-    assert not is_served(connections[3])
+    assert waits(connections[3])
     assert all(is_served(connect(stack, broker, "B")) for _ in range(8))
     assert connections[3].receive()[1].error_code == 0
 

@@ -77,6 +77,8 @@ class Controller:
         self._lock = asyncio.Lock()
         self.load_tls: Callable[[BrokerConfig], Awaitable[Callable[[], None]]] = _load_nothing
         """Loads certificates by new settings; returns what takes them. Set by the service."""
+        self.on_altered: Callable[[], object] = bool
+        """Called when settings of the broker have changed. Set by the service."""
 
     # --- topics -----------------------------------------------------------------------
 
@@ -558,6 +560,7 @@ class Controller:
             )
             await self._metadata.run(self._store.change_settings, resource, changes)
             self._live.replace(after)
+            self.on_altered()
             for sentence in after.deprecated():
                 _LOG.warning("%s", sentence)
             turns = TimeSlice()

@@ -159,6 +159,7 @@ class Service:
                 audit=AuditLog(logging.getLogger("horolog.broker.logins")).write,
             )
             broker.controller.load_tls = server.load_tls
+            broker.controller.on_altered = server.reconsider
             metrics = None
             if times is not None:
                 from horolog.broker.metrics.page import (  # noqa: PLC0415 - only where it is served

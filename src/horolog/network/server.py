@@ -179,6 +179,10 @@ class Server:
     def _disconnected(self, listener: Endpoint) -> None:
         """Count a connection or handshake that has ended; another client may get its place."""
         self.limits.open[listener.name] -= 1
+        self.reconsider()
+
+    def reconsider(self) -> None:
+        """Accept clients that wait, if limits allow more now."""
         for _, acceptor in self._listeners:
             acceptor.reconsider()
 
@@ -324,8 +328,6 @@ class Server:
             elif connection.has_left:
                 connection.close()
         self.shared.mappings.release_idle()
-        for _, acceptor in self._listeners:
-            acceptor.reconsider()  # limits may have been raised
         delay = min(SWEEP_SECONDS, max(idle_ms / 2000, 0.05)) if idle_ms >= 0 else SWEEP_SECONDS
         if self._config_now().logins or self._contexts:
             delay = min(delay, max(self._close_late_logins(now), 0.05))
