@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,8 @@ from horolog.clock import Clock
 
 sys.path.insert(0, str(Path(__file__).parent / "lab"))
 pytest_plugins = ["forked_workers"]
+
+import secrets_kept  # noqa: E402 - in the lab
 
 if TYPE_CHECKING:
     from certificates import Certificates
@@ -92,6 +94,43 @@ atexit.register(gc.unfreeze)
 def _cache_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A directory for maps of logs: they are kept by path, and paths are used again."""
     os.environ["HOROLOG_CACHE_DIR"] = str(tmp_path_factory.mktemp("horolog-cache"))
+
+
+@pytest.fixture(autouse=True)
+def secrets_stay(request: pytest.FixtureRequest) -> Iterator[secrets_kept.Kept | None]:
+    """Fail a test that has written or logged a password of the lab.
+
+    `exempt` has the names of files in which one may be.
+    """
+    if not secrets_kept.uses_passwords(request.module):
+        yield None
+        return
+    directory: Path = request.getfixturevalue("tmp_path")  # is there until this has looked at it
+    kept = secrets_kept.current = secrets_kept.Kept()
+    kept.listen()
+    try:
+        yield kept
+    finally:
+        kept.stop()
+        secrets_kept.current = None
+    kept.look_into(directory)
+    assert not kept.leaks, "a password of this test is shown"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Look for passwords in what pytest has captured of a test."""
+    report = yield
+    module = getattr(item, "module", None)
+    is_over = report.when == "teardown" and report.passed
+    if is_over and module is not None and secrets_kept.uses_passwords(module):
+        shown = [title for title, text in report.sections if secrets_kept.shows_a_password(text)]
+        if shown:
+            report.outcome = "failed"
+            report.longrepr = f"a password of this test is in: {', '.join(shown)}"
+    return report
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from overrides import override
 from patience import eventually
 from raw_connection import RawConnection
 from running_broker import MakeBroker, RunningBroker
+from secrets_kept import Kept
 
 from horolog.wire import ApiKey
 
@@ -152,8 +153,9 @@ def test_a_trust_store_is_neither_added_nor_removed(
 
 
 def test_a_password_that_changes_with_the_store_is_kept_hidden(
-    broker: RunningBroker, certificates: Certificates
+    broker: RunningBroker, certificates: Certificates, secrets_stay: Kept
 ) -> None:
+    secrets_stay.exempt.add("__cluster_metadata-0")  # as in Kafka
     prefix = "listener.name.ssl.ssl."
     with broker.connect(client_context(certificates)) as connection:
         wrong = (

@@ -9,6 +9,7 @@ import rights_matrix as matrix
 from faulty_calls import full_disk
 from raw_connection import RawConnection
 from running_broker import BrokerProcess, MakeBroker, RunningBroker
+from secrets_kept import Kept, password
 
 from horolog.client import AuthenticationFailed, Client
 from horolog.errors import ErrorCode
@@ -18,6 +19,7 @@ from horolog.wire import ApiKey
 SHA_256, SHA_512 = ScramMechanism
 ALTER, DESCRIBE = ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
 SALT = b"a salt of the client"
+SECRET, OLD = password("alice"), password("old")
 SETTINGS = {
     **matrix.OURS,
     "listener.name.users.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
@@ -85,51 +87,51 @@ def connection(broker: RunningBroker) -> Iterator[RawConnection]:
 def test_a_user_logs_in_by_each_mechanism_that_has_its_password(
     broker: RunningBroker, connection: RawConnection
 ) -> None:
-    assert alter(connection, upsertions=[upsertion("alice", "secret")]) == {"alice": 0}
-    assert may_log_in(broker, "alice", "secret", "SCRAM-SHA-512")
+    assert alter(connection, upsertions=[upsertion("alice", SECRET)]) == {"alice": 0}
+    assert may_log_in(broker, "alice", SECRET, "SCRAM-SHA-512")
     assert not may_log_in(broker, "alice", "wrong", "SCRAM-SHA-512")
-    assert not may_log_in(broker, "alice", "secret", "SCRAM-SHA-256")
-    assert not may_log_in(broker, "nobody", "secret", "SCRAM-SHA-512")
+    assert not may_log_in(broker, "alice", SECRET, "SCRAM-SHA-256")
+    assert not may_log_in(broker, "nobody", SECRET, "SCRAM-SHA-512")
     alter(connection, upsertions=[upsertion("alice", "other", SHA_256, 8192)])
     assert may_log_in(broker, "alice", "other", "SCRAM-SHA-256")
-    assert may_log_in(broker, "alice", "secret", "SCRAM-SHA-512")
+    assert may_log_in(broker, "alice", SECRET, "SCRAM-SHA-512")
     assert described(connection) == {"alice": [(1, 8192), (2, 4096)]}
 
 
 def test_a_changed_password_counts_at_the_next_login_alone(
     broker: RunningBroker, connection: RawConnection
 ) -> None:
-    alter(connection, upsertions=[upsertion("alice", "old")])
+    alter(connection, upsertions=[upsertion("alice", OLD)])
     module = "org.apache.kafka.common.security.scram.ScramLoginModule required"
     security = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.jaas.config": f'{module} username="alice" password="old";',
+        "sasl.jaas.config": f'{module} username="alice" password="{OLD}";',
     }
     with Client(broker.address, security=security) as client:
         client.metadata()
         alter(connection, upsertions=[upsertion("alice", "new")])
         client.metadata()
-    assert not may_log_in(broker, "alice", "old", "SCRAM-SHA-512")
+    assert not may_log_in(broker, "alice", OLD, "SCRAM-SHA-512")
     assert may_log_in(broker, "alice", "new", "SCRAM-SHA-512")
 
 
 def test_a_removed_user_does_not_log_in_and_stays_where_it_is(
     broker: RunningBroker, connection: RawConnection
 ) -> None:
-    alter(connection, upsertions=[upsertion("alice", "secret")])
+    alter(connection, upsertions=[upsertion("alice", SECRET)])
     module = "org.apache.kafka.common.security.scram.ScramLoginModule required"
     security = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.jaas.config": f'{module} username="alice" password="secret";',
+        "sasl.jaas.config": f'{module} username="alice" password="{SECRET}";',
     }
     gone = [{"name": "alice", "mechanism": SHA_512}]
     with Client(broker.address, security=security) as client:
         client.metadata()
         assert alter(connection, deletions=gone) == {"alice": 0}
         client.metadata()
-    assert not may_log_in(broker, "alice", "secret", "SCRAM-SHA-512")
+    assert not may_log_in(broker, "alice", SECRET, "SCRAM-SHA-512")
     assert described(connection) == {}
 
 
@@ -144,14 +146,14 @@ def test_each_user_has_its_own_error(connection: RawConnection) -> None:
             {"name": "gone twice", "mechanism": SHA_512},
         ],
         upsertions=[
-            upsertion("good", "secret"),
-            upsertion("", "secret"),
-            upsertion("fast", "secret", iterations=4095),
-            upsertion("slow", "secret", iterations=16_385),
-            upsertion("twice", "secret", SHA_256),
-            upsertion("twice", "secret", SHA_512),
-            upsertion("unknown", "secret", 0),
-            upsertion("both", "secret"),
+            upsertion("good", SECRET),
+            upsertion("", SECRET),
+            upsertion("fast", SECRET, iterations=4095),
+            upsertion("slow", SECRET, iterations=16_385),
+            upsertion("twice", SECRET, SHA_256),
+            upsertion("twice", SECRET, SHA_512),
+            upsertion("unknown", SECRET, 0),
+            upsertion("both", SECRET),
         ],
     )
     assert outcomes == {
@@ -167,7 +169,7 @@ def test_each_user_has_its_own_error(connection: RawConnection) -> None:
         "gone twice": 92,
     }
     assert alter(connection, deletions=[{"name": "", "mechanism": SHA_256}]) == {"": 93}
-    assert alter(connection, upsertions=[upsertion("", "secret", 0)]) == {"": 93}
+    assert alter(connection, upsertions=[upsertion("", SECRET, 0)]) == {"": 93}
     assert described(connection) == {"good": [(2, 4096)]}
 
 
@@ -180,7 +182,7 @@ def test_a_request_that_changes_too_many_passwords_changes_none(
 
 
 def test_users_are_described_by_name(connection: RawConnection) -> None:
-    alter(connection, upsertions=[upsertion("a", "secret"), upsertion("b", "secret")])
+    alter(connection, upsertions=[upsertion("a", SECRET), upsertion("b", SECRET)])
     assert described(connection, "a", "none") == {"a": [(2, 4096)], "none": 91}
     assert described(connection, "a", "a") == {"a": 92}
 
@@ -190,7 +192,7 @@ def test_one_who_may_not_describe_users_is_told_one_empty_result(
     broker: RunningBroker, connection: RawConnection, asked: list[str] | None
 ) -> None:
     """Where all users are asked for, Apache Kafka never answers such a client."""
-    alter(connection, upsertions=[upsertion("alice", "secret")])
+    alter(connection, upsertions=[upsertion("alice", SECRET)])
     users = asked and [{"name": name} for name in asked]
     with matrix.login(broker.connect(), matrix.user(0)) as other:
         answer = other.ask(DESCRIBE, 0, users=users)
@@ -226,7 +228,7 @@ def test_a_wrong_message_of_scram_is_answered_and_ends_the_connection(
     final: bytes | None,
     mechanism: ScramMechanism,
 ) -> None:
-    alter(connection, upsertions=[upsertion("alice", "secret", mechanism)])
+    alter(connection, upsertions=[upsertion("alice", SECRET, mechanism)])
     with broker.connect() as other:
         other.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism=mechanism.title)
         answer = other.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=first)
@@ -245,19 +247,19 @@ def test_a_wrong_message_of_scram_is_answered_and_ends_the_connection(
 
 
 def test_users_outlive_a_restart(broker: RunningBroker, connection: RawConnection) -> None:
-    alter(connection, upsertions=[upsertion("alice", "secret"), upsertion("gone", "secret")])
+    alter(connection, upsertions=[upsertion("alice", SECRET), upsertion("gone", SECRET)])
     alter(connection, deletions=[{"name": "gone", "mechanism": SHA_512}])
     broker.restart()
-    assert may_log_in(broker, "alice", "secret", "SCRAM-SHA-512")
-    assert not may_log_in(broker, "gone", "secret", "SCRAM-SHA-512")
+    assert may_log_in(broker, "alice", SECRET, "SCRAM-SHA-512")
+    assert not may_log_in(broker, "gone", SECRET, "SCRAM-SHA-512")
 
 
 def test_a_user_that_was_answered_outlives_a_kill(broker_process: BrokerProcess) -> None:
     with matrix.login(broker_process.connect(), matrix.ADMIN) as connection:
-        assert alter(connection, upsertions=[upsertion("alice", "secret")]) == {"alice": 0}
+        assert alter(connection, upsertions=[upsertion("alice", SECRET)]) == {"alice": 0}
     broker_process.kill()
     broker_process.start_again()
-    assert may_log_in(broker_process, "alice", "secret", "SCRAM-SHA-512")
+    assert may_log_in(broker_process, "alice", SECRET, "SCRAM-SHA-512")
 
 
 @pytest.fixture
@@ -269,7 +271,7 @@ def broker_process(tmp_path: Any) -> Iterator[BrokerProcess]:
 def test_files_with_what_is_kept_of_passwords_are_their_owner_s(
     broker: RunningBroker, connection: RawConnection
 ) -> None:
-    alter(connection, upsertions=[upsertion("alice", "secret")])
+    alter(connection, upsertions=[upsertion("alice", SECRET)])
     broker.call(lambda: broker.broker.metadata._store._log.snapshot(1))  # as when it has grown
     broker.restart()
     modes = {
@@ -291,7 +293,7 @@ def test_the_secret_of_logins_is_its_owner_s_after_a_restart(broker: RunningBrok
 
 def test_what_is_set_aside_of_damaged_metadata_is_its_owner_s(broker: RunningBroker) -> None:
     with matrix.login(broker.connect(), matrix.ADMIN) as connection:
-        alter(connection, upsertions=[upsertion("alice", "secret")])
+        alter(connection, upsertions=[upsertion("alice", SECRET)])
     broker.stop()
     (log,) = (broker.log_dir / "__cluster_metadata-0").glob("*.log")
     found = bytearray(log.read_bytes())
@@ -307,10 +309,13 @@ def test_what_is_set_aside_of_damaged_metadata_is_its_owner_s(broker: RunningBro
     assert set(modes.values()) == {0o600}
 
 
-def test_a_password_among_the_settings_is_its_owner_s(make_broker: MakeBroker) -> None:
+def test_a_password_among_the_settings_is_its_owner_s(
+    make_broker: MakeBroker, secrets_stay: Kept
+) -> None:
+    secrets_stay.exempt.add("__cluster_metadata-0")  # as in Kafka
     broker = make_broker()
     name = "listener.name.plaintext.plain.sasl.jaas.config"
-    assert broker.alter("1", (name, 0, "secret"), kind=4).error_code == 0
+    assert broker.alter("1", (name, 0, SECRET), kind=4).error_code == 0
     (file,) = (broker.log_dir / "__cluster_metadata-0").glob("*.log")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     broker.restart()
@@ -342,7 +347,7 @@ def test_a_change_that_a_full_disk_refuses_is_none(
     broker: RunningBroker, connection: RawConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In memory, too: what a client is told, and who logs in, is as after a restart."""
-    alter(connection, upsertions=[upsertion("alice", "secret")])
+    alter(connection, upsertions=[upsertion("alice", SECRET)])
     entry = {
         "resource_type": 2,
         "resource_name": "t",
@@ -355,7 +360,7 @@ def test_a_change_that_a_full_disk_refuses_is_none(
     with monkeypatch.context() as patched:
         full_disk(patched)
         refused = ErrorCode.kafka_storage_error
-        assert alter(connection, upsertions=[upsertion("bob", "secret")]) == {"bob": refused}
+        assert alter(connection, upsertions=[upsertion("bob", SECRET)]) == {"bob": refused}
         gone = [{"name": "alice", "mechanism": SHA_512}]
         assert alter(connection, deletions=gone) == {"alice": refused}
         made = connection.ask(ApiKey.CREATE_ACLS, 3, creations=[entry])
@@ -364,15 +369,15 @@ def test_a_change_that_a_full_disk_refuses_is_none(
         if crash:
             connection.socket.close()
             broker.restart(crash=True)
-        assert may_log_in(broker, "alice", "secret", "SCRAM-SHA-512")
-        assert not may_log_in(broker, "bob", "secret", "SCRAM-SHA-512")
+        assert may_log_in(broker, "alice", SECRET, "SCRAM-SHA-512")
+        assert not may_log_in(broker, "bob", SECRET, "SCRAM-SHA-512")
     assert len(broker.broker.access.rights or ()) == 0
 
 
 def test_users_keep_a_broker_that_asks_for_no_login_from_starting(
     broker: RunningBroker, connection: RawConnection
 ) -> None:
-    alter(connection, upsertions=[upsertion("alice", "secret")])
+    alter(connection, upsertions=[upsertion("alice", SECRET)])
     broker.stop()
     plain = {"listener_security_protocol_map": "USERS:PLAINTEXT", "authorizer_class_name": ""}
     with pytest.raises(Exception, match="SCRAM credentials: 1"):

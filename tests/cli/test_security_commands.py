@@ -9,6 +9,7 @@ import pytest
 import rights_matrix as matrix
 from command_runner import run_command
 from running_broker import MakeBroker
+from secrets_kept import password
 
 from horolog.metadata import MetadataLog
 from horolog.schemas.metadata import AccessControlEntry
@@ -47,9 +48,9 @@ def run(make_broker: MakeBroker, tmp_path: Path) -> Any:
 
 
 def test_a_user_is_added_given_a_right_and_removed(run: Any, tmp_path: Path) -> None:
-    secret = "pencil and paper"
-    (tmp_path / "password").write_text(f"{secret}\n")
-    added = run("users", "add", "alice", "--password-file", str(tmp_path / "password"))
+    secret = password("alice")
+    (tmp_path / "alice.password").write_text(f"{secret}\n")
+    added = run("users", "add", "alice", "--password-file", str(tmp_path / "alice.password"))
     assert (added.code, added.out) == (0, "alice logs in by SCRAM-SHA-512\n")
     added = run("users", "add", "alice", "--mechanism", "scram-sha-256", stdin=f"{secret}\n" * 2)
     assert added.code == 0
@@ -177,13 +178,13 @@ FILE_PROVIDER = (
 
 def test_a_password_comes_from_a_file_of_its_own(run: Any, tmp_path: Path) -> None:
     secret = matrix.PASSWORD(matrix.ADMIN)
-    (tmp_path / "secret").write_text(f"admin={secret}\n")
-    variable = f"${{file:{tmp_path}/secret:admin}}"
+    (tmp_path / "admin.password").write_text(f"admin={secret}\n")
+    variable = f"${{file:{tmp_path}/admin.password:admin}}"
     admin = properties(tmp_path / "by-file.properties", "PLAIN", matrix.ADMIN, variable)
     admin.write_text(admin.read_text() + FILE_PROVIDER)
     listed = run("acls", "list", config=admin)
     assert (listed.code, listed.err) == (0, "")
-    (tmp_path / "secret").write_text(f"other={secret}\n")
+    (tmp_path / "admin.password").write_text(f"other={secret}\n")
     refused = run("acls", "list", config=admin)
     assert refused.code == 2
     assert "the file does not have the key" in refused.err

@@ -10,8 +10,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
+from secrets_kept import password
 
-PASSWORD = "store secret"
+PASSWORD = password("store")
 # The broker's next certificates, and one without an address.
 _SUBJECTS = {"broker": "broker", "client": "client", "renewed": "broker", "unnamed": "broker"}
 

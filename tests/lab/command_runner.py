@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from secrets_kept import note
 from typer.testing import CliRunner
 
 from horolog.cli import app
@@ -34,6 +35,7 @@ def run_command(*args: object, stdin: str | bytes | None = None, **env: str) -> 
     done = CliRunner().invoke(app, [str(arg) for arg in args], input=stdin, env=env)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
+    note(done.stdout + done.stderr, f"the output of {args[0] if args else 'horolog'}")
     return Ran(done.exit_code, done.stdout, done.stderr)
 
 

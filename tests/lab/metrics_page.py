@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from patience import PATIENCE_S
 from running_broker import RunningBroker
+from secrets_kept import note
 
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (-?[0-9.e+-]+|\+Inf|NaN)")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(?:,|$)')
@@ -40,7 +41,9 @@ def scrape(broker: RunningBroker, query: str = "", tls: ssl.SSLContext | None = 
     url = f"{broker.service.metrics.url}{query}"
     with urllib.request.urlopen(url, timeout=PATIENCE_S, context=tls) as response:
         assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-        return parse(response.read().decode())
+        text = response.read().decode()
+    note(text, "the page of metrics")
+    return parse(text)
 
 
 def records_converted(broker: RunningBroker, way: str) -> float:

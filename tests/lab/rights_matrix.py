@@ -14,6 +14,7 @@ from uuid import UUID
 from batches import numbered_batch
 from patience import eventually
 from raw_connection import RawConnection
+from secrets_kept import password
 
 from horolog.wire import AclOperation, AclPattern, AclPermission, AclResource, ApiKey
 
@@ -25,7 +26,7 @@ TOPIC, GROUP, CLUSTER, TRANSACTION = (
 )
 LITERAL, PREFIXED = AclPattern.LITERAL, AclPattern.PREFIXED
 ADMIN = "admin"
-PASSWORD = "{}-password".format
+PASSWORD = password
 
 
 class Right(NamedTuple):

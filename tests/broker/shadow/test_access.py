@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from overrides import override
 from patience import eventually
 from running_broker import MakeBroker, RunningBroker, a_broker
+from secrets_kept import password
 
 from horolog.broker import AccessAtSource, FollowedAccess, entry_id, quota_digest
 from horolog.client import Client
@@ -147,13 +148,13 @@ def topics(broker: RunningBroker) -> set[str]:
 def test_users_without_a_password_here_are_named(
     source: RunningBroker, shadow: RunningBroker
 ) -> None:
-    source.client.users.put("alice", "pencil", ScramMechanism.SHA_512)
-    source.client.users.put("bob", "paper", ScramMechanism.SHA_256)
+    source.client.users.put("alice", password("alice"), ScramMechanism.SHA_512)
+    source.client.users.put("bob", password("paper"), ScramMechanism.SHA_256)
     assert eventually(lambda: notes(shadow).endswith("`horolog users add`: alice, bob"))
-    shadow.client.users.put("bob", "paper", ScramMechanism.SHA_512)
-    shadow.client.users.put("alice", "another", ScramMechanism.SHA_512)
+    shadow.client.users.put("bob", password("paper"), ScramMechanism.SHA_512)
+    shadow.client.users.put("alice", password("another"), ScramMechanism.SHA_512)
     assert eventually(lambda: notes(shadow).endswith(": bob")), "by another mechanism"
-    shadow.client.users.put("bob", "paper", ScramMechanism.SHA_256)
+    shadow.client.users.put("bob", password("paper"), ScramMechanism.SHA_256)
     assert eventually(lambda: not notes(shadow))
 
 
