@@ -184,7 +184,7 @@ def test_a_long_header_is_not_read() -> None:
 
 
 def test_the_public_key_is_no_secret_to_sign_with() -> None:
-    """As some libraries take a public key for the secret of an HMAC."""
+    """Some libraries take a public key for the secret of an HMAC."""
     pem = tokens.public_pem("RS256")
     for key in (pem, pem.strip()):
         value = tokens.hmac_token({"alg": "HS256", "kid": "rsa"}, claims(), key)

@@ -17,7 +17,7 @@ SETTING: Final = "sasl.oauthbearer.token.endpoint.url"
 _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
 
 
-class Endpoint(NamedTuple):
+class TokenEndpoint(NamedTuple):
     """A token endpoint, and how patiently it is asked."""
 
     request: urllib.request.Request
@@ -30,7 +30,7 @@ class Endpoint(NamedTuple):
     """How long it is tried."""
 
 
-def ask_patiently(endpoint: Endpoint, deadline: Deadline) -> tuple[str, float]:
+def ask_patiently(endpoint: TokenEndpoint, deadline: Deadline) -> tuple[str, float]:
     """Return a token and its lifetime in seconds, also if the endpoint fails for a while.
 
     Raises:
@@ -52,7 +52,7 @@ class _MayPass(NoToken):
     """Raised if another try may succeed."""
 
 
-def _ask(endpoint: Endpoint, deadline: Deadline) -> tuple[str, float]:
+def _ask(endpoint: TokenEndpoint, deadline: Deadline) -> tuple[str, float]:
     """Return a token and its lifetime in seconds, 0 where the endpoint gives none.
 
     Raises:

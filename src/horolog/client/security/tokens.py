@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from horolog.client.deadline import Deadline
 from horolog.client.security.errors import NoToken
 from horolog.client.security.settings import Security
-from horolog.client.security.token_endpoint import SETTING, Endpoint, ask_patiently
+from horolog.client.security.token_endpoint import SETTING, TokenEndpoint, ask_patiently
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.security.contexts import endpoint_tls
@@ -129,7 +129,7 @@ def _source_of(security: Security, callback: Callable[[], str] | None) -> _Sourc
         data=urllib.parse.urlencode(fields).encode(),
         headers={"Authorization": f"Basic {basic}", "Accept": "application/json"},
     )
-    endpoint = Endpoint(
+    endpoint = TokenEndpoint(
         request,
         without_secrets(parts),
         endpoint_tls(options),
