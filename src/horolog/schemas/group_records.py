@@ -106,7 +106,7 @@ class ClassicProtocol(NamedTuple):
 
 
 class ClassicMetadata(NamedTuple):
-    """What a member of the classic protocol has sent."""
+    """Session timeout and protocols of a member of the classic protocol."""
 
     session_timeout_ms: I32 = 0
     protocols: Annotated[tuple[ClassicProtocol, ...], struct_of(ClassicProtocol)] = ()
