@@ -3,6 +3,7 @@
 import logging
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 import tokens
 from certificates import Certificates
+from hypothesis import given
+from hypothesis import strategies as st
 from overrides import override
 from patience import eventually
 from raw_connection import RawConnection
@@ -433,6 +436,70 @@ def test_our_client_logs_in_with_a_token_of_a_file_and_of_an_endpoint(
         }
         with Client(broker.address, security=security) as client:
             assert client.metadata()
+
+
+STEPS = ("handshake", "good", "bad", "acknowledge", "noise", "metadata")
+
+
+def step(connection: RawConnection, what: str, noise: bytes) -> bool:
+    """Take one step, and return whether it shows that the client is let in."""
+    if what == "metadata":
+        return bool(connection.ask(ApiKey.METADATA, 9, topics=[]).cluster_id)
+    if what == "handshake":
+        connection.ask(HANDSHAKE, 1, mechanism="OAUTHBEARER")
+        return False
+    message = {
+        "good": first_message(token()),
+        "bad": first_message(token(number=1)),
+        "acknowledge": b"\1",
+        "noise": noise,
+    }[what]
+    answer = connection.ask(AUTHENTICATE, 2, auth_bytes=message)
+    return answer.error_code == 0 and not answer.auth_bytes
+
+
+def expected(steps: list[str]) -> list[bool]:
+    """Return the outcomes of steps until one ends the connection, with it or without an answer."""
+    state, outcomes = "new", []
+    for what in steps:
+        is_message = what not in ("handshake", "metadata")
+        if state in ("new", "in") and what == "handshake":
+            state = "begun"
+        elif state == "begun" and what == "good":
+            state = "in"
+            outcomes.append(True)
+            continue
+        elif state == "begun" and what == "bad":
+            state = "refused"
+        elif state == "new":
+            return outcomes
+        elif state != "in":
+            return [*outcomes, False]
+        outcomes.append(state == "in" and not is_message)
+    return outcomes
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    directory = tmp_path_factory.mktemp("lasting")
+    path = directory / "keys.json"
+    path.write_bytes(jwks(public_jwk("one")))
+    settings = tokens.broker_settings(file_url(path)) | QUICK
+    clock = ManualClock(1000 * tokens.NOW_S)
+    with RunningBroker(directory / "log", settings, clock) as broker:
+        yield broker
+
+
+@given(st.lists(st.sampled_from(STEPS), max_size=7), st.binary(max_size=30))
+def test_steps_of_a_login_in_any_order_let_in_by_a_good_token_alone(
+    lasting: RunningBroker, steps: list[str], noise: bytes
+) -> None:
+    # A second handshake within a second of another would be refused.
+    steps = [it for n, it in enumerate(steps) if it != "handshake" or steps[:n].count(it) < 2]
+    outcomes: list[bool] = []
+    with lasting.connect() as connection, suppress(ConnectionError):
+        outcomes.extend(step(connection, what, noise) for what in steps)
+    assert outcomes == expected(steps)
 
 
 def test_an_unsigned_token_is_refused(broker: RunningBroker) -> None:
