@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from overrides import override
 from patience import eventually
 from running_broker import MakeBroker, RunningBroker, a_broker
+from scripted_source import ScriptedSource
 from secrets_kept import password
 
 from horolog.broker import AccessAtSource, FollowedAccess, entry_id, quota_digest
 from horolog.client import Client
 from horolog.rights import AclEntry, AclFilter
 from horolog.security import ScramMechanism
-from horolog.wire import FOLLOWING, AclOperation, AclPattern, AclPermission, AclResource
+from horolog.wire import FOLLOWING, AclOperation, AclPattern, AclPermission, AclResource, ApiKey
 
 SECURED = {
     "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -232,6 +233,63 @@ def test_a_source_with_too_many_entries_is_named(
     source.client.acls.add([entry("User:alice"), entry("User:bob")])
     assert eventually(lambda: "it has 2; at most 1 are" in notes(shadow))
     assert not shadow.client.acls.list()
+
+
+def test_invalid_quotas_and_unknown_numbers_of_a_source_do_no_harm(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    def quota(name: str, key: str, value: float) -> dict[str, Any]:
+        return {
+            "entity": [{"entity_type": "user", "entity_name": name}],
+            "values": [{"key": key, "value": value}],
+        }
+
+    odd = {
+        "resource_type": 99,
+        "resource_name": "x" * 300,
+        "pattern_type": 77,
+        "acls": [{"principal": "", "host": "10.0.0.0/999", "operation": -5, "permission_type": 9}],
+    }
+    with ScriptedSource("t") as scripted:
+        scripted.broker.answers |= {
+            ApiKey.DESCRIBE_ACLS: {"error_code": 0, "error_message": None, "resources": [odd, odd]},
+            ApiKey.DESCRIBE_CLIENT_QUOTAS: {
+                "error_code": 0,
+                "error_message": None,
+                "entries": [
+                    quota("a", RATE, float("nan")),
+                    quota("b", "unknown", 1.0),
+                    quota("alice", RATE, 1000.0),
+                    quota("c", RATE, -1.0),
+                    {"entity": [], "values": [{"key": RATE, "value": 1.0}]},
+                ],
+            },
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: {
+                "error_code": 0,
+                "error_message": None,
+                "results": [
+                    {
+                        "user": "a\nb\x1b",
+                        "error_code": 0,
+                        "error_message": None,
+                        "credential_infos": [{"mechanism": 99, "iterations": -1}],
+                    }
+                ],
+            },
+        }
+        settings = {"horolog_follow": scripted.address, "node_id": "2", **SECURED}
+        shadow = make_broker(log_dir=tmp_path / "shadow", **settings)
+        assert eventually(lambda: quotas(shadow) == {(ALICE, RATE): 1000.0})
+        assert eventually(lambda: len(shadow.client.acls.list()) == 1)
+        assert eventually(lambda: "quotas of the source: one of them" in notes(shadow))
+        assert "\x1b" not in notes(shadow)
+        size = sum(path.stat().st_size for path in (tmp_path / "shadow").rglob("*.log"))
+        asked = len(scripted.asked(ApiKey.DESCRIBE_CLIENT_QUOTAS))
+        assert eventually(lambda: len(scripted.asked(ApiKey.DESCRIBE_CLIENT_QUOTAS)) > asked + 3)
+        after = sum(path.stat().st_size for path in (tmp_path / "shadow").rglob("*.log"))
+        assert after == size, "what is so already is not written again"
+        shadow.restart(crash=True)
+        assert len(shadow.client.acls.list()) == 1
 
 
 PRINCIPALS = st.sets(st.sampled_from("abcd"))
