@@ -3,12 +3,14 @@
 import os
 import socket
 import ssl
+import struct
 import threading
 from contextlib import suppress
 
 import pytest
 from certificates import Certificates, client_context
 from examples import some_of
+from overrides import override
 from patience import eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import MakeBroker, RunningBroker
@@ -150,6 +152,29 @@ def test_garbage_after_the_handshake_ends_the_connection(
             assert not connection.socket.recv(1)
     assert eventually(lambda: not broker.service.connections)
     assert serves(broker, tls)
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 100_000])
+def test_a_client_that_resets_the_connection_behind_its_bytes_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+    make_broker: MakeBroker,
+    settings: dict[str, str],
+    tls: ssl.SSLContext,
+    size: int,
+) -> None:
+    """uvloop tells once of both."""
+    override(monkeypatch, "horolog.network", SWEEP_SECONDS=0.05)
+    broker = make_broker(**settings)
+    with broker.connect(tls) as connection:
+        assert connection.ask(ApiKey.API_VERSIONS, 0).error_code == 0
+        is_gone = threading.Event()
+        broker.loop.call_soon_threadsafe(is_gone.wait)
+        if size:  # not the whole of a request
+            connection.socket.sendall(size.to_bytes(4, "big") + bytes(size - 1))
+        linger = struct.pack("ii", 1, 0)
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    is_gone.set()
+    assert eventually(lambda: not broker.service.connections)
 
 
 def test_a_client_with_tls_on_a_plain_listener_is_closed(

@@ -31,6 +31,7 @@ from horolog.network.outbox import Outbox, is_deserted
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
 from horolog.network.request_times import EVERY, HEAD_BYTES, RequestTimes
+from horolog.network.tls.transport import TlsTransport
 from horolog.network.turns import Turns
 from horolog.wire.codec import MAX_FIELDS, TooManyFields
 from horolog.wire.malformed import MalformedRequest
@@ -320,9 +321,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         Nothing else notices it while its connection is not read, as while it is muted.
         """
         transport = self.transport
-        if transport is None or not self._reading_paused or self._waiting:
+        if transport is None or transport.is_closing():
             return False
-        return not transport.is_closing() and is_deserted(transport)
+        if self._reading_paused:
+            return not self._waiting and is_deserted(transport)
+        return isinstance(transport, TlsTransport) and transport.is_broken
 
     @property
     def holds_files(self) -> bool:

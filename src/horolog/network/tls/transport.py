@@ -105,7 +105,15 @@ class TlsTransport(asyncio.Transport):
     @property
     def undelivered(self) -> int:
         """Number of bytes that were received, and that the protocol has not got."""
-        return self._tls.pending() + self._incoming.pending
+        return self._tls.pending() + self._incoming.pending + len(self._received)
+
+    @property
+    def is_broken(self) -> bool:
+        """True if the client has reset the connection, and nothing has told so.
+
+        uvloop tells once, and what is read then may be bytes that came before (libuv #3796).
+        """
+        return bool(self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Set at how many bytes the protocol stops writing, and may continue."""
