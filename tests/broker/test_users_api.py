@@ -136,14 +136,14 @@ def test_a_removed_user_does_not_log_in_and_stays_where_it_is(
 
 
 def test_each_user_has_its_own_error(connection: RawConnection) -> None:
+    alter(connection, upsertions=[upsertion("both", SECRET, SHA_256)])
     outcomes = alter(
         connection,
         deletions=[
             {"name": "nobody", "mechanism": SHA_256},
             {"name": "odd", "mechanism": 3},
             {"name": "both", "mechanism": SHA_256},
-            {"name": "gone twice", "mechanism": SHA_256},
-            {"name": "gone twice", "mechanism": SHA_512},
+            {"name": "nobody", "mechanism": SHA_512},
         ],
         upsertions=[
             upsertion("good", SECRET),
@@ -154,6 +154,9 @@ def test_each_user_has_its_own_error(connection: RawConnection) -> None:
             upsertion("twice", SECRET, SHA_512),
             upsertion("unknown", SECRET, 0),
             upsertion("both", SECRET),
+            upsertion("first", SECRET, iterations=1),
+            upsertion("first", SECRET),
+            {**upsertion("empty", SECRET), "salted_password": b""},
         ],
     )
     assert outcomes == {
@@ -166,11 +169,12 @@ def test_each_user_has_its_own_error(connection: RawConnection) -> None:
         "twice": 92,
         "unknown": 33,
         "both": 92,
-        "gone twice": 92,
+        "first": 93,
+        "empty": 93,
     }
     assert alter(connection, deletions=[{"name": "", "mechanism": SHA_256}]) == {"": 93}
     assert alter(connection, upsertions=[upsertion("", SECRET, 0)]) == {"": 93}
-    assert described(connection) == {"good": [(2, 4096)]}
+    assert described(connection) == {"good": [(2, 4096)], "both": [(1, 4096)]}
 
 
 def test_a_request_that_changes_too_many_passwords_changes_none(

@@ -1,7 +1,9 @@
 """Requests about users that log in by SCRAM (KIP-554)."""
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from horolog.broker.authorisation import CLUSTER, refusal
 from horolog.broker.broker import BrokerParts
@@ -21,6 +23,7 @@ from horolog.wire.api import ApiKey
 from horolog.wire.requests import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
+    ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
 
@@ -30,6 +33,15 @@ if TYPE_CHECKING:
         DescribeUserScramCredentialsResponse,
         DescribeUserScramCredentialsResult,
     )
+
+_ABSENT: Final = PartOutcome(
+    ErrorCode.resource_not_found, "Attempt to delete a user credential that does not exist"
+)
+_TWICE: Final = PartOutcome(
+    ErrorCode.duplicate_resource, "A user credential cannot be altered twice in the same request"
+)
+_Change: TypeAlias = tuple[ScramMechanism, Credential | None]
+"""What a user gets; without a credential what it has is removed."""
 
 # --- DescribeUserScramCredentials: mechanisms and iterations of users -------------------
 #
@@ -106,40 +118,24 @@ async def alter_user_scram_credentials(
     body = request.body
     named = [it.name async for it in each(request, body.deletions)]
     named += [it.name async for it in each(request, body.upsertions)]
-    times = Counter(named)
     outcomes = dict.fromkeys(named, PartOutcome())
-    changed: dict[tuple[str, int], Credential] = {}
-    removed: list[tuple[str, int]] = []
     try:
         broker.access.check(request.peer, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, CLUSTER)
         check_number(len(named), "passwords")
+        changes = _Changes(broker.credentials)
         async for deletion in each(request, body.deletions):
-            name = deletion.name
-            try:
-                removed.append((name, _mechanism(name, times[name], deletion.mechanism)))
-            except RequestRefused as error:
-                outcomes[name] = PartOutcome(error.code, str(error))
+            changes.add(deletion.name, partial(changes.deleted, deletion))
         async for upsertion in each(request, body.upsertions):
-            name = upsertion.name
-            try:
-                mechanism = _mechanism(name, times[name], upsertion.mechanism)
-                changed[name, mechanism] = _credential(mechanism, upsertion)
-            except RequestRefused as error:
-                outcomes[name] = PartOutcome(error.code, str(error))
+            changes.add(upsertion.name, partial(_credential, upsertion))
+        outcomes |= changes.errors
+        changed, removed = changes.split()
         present = await broker.controller.change_credentials(changed, removed)
         lines = [f"set the password of {name} for {_title(it)}" for name, it in changed]
-        lines += [
-            f"removed the password of {name} for {_title(it)}"
-            for name, it in removed
-            if (name, it) in present
-        ]
+        lines += [f"removed the password of {name} for {_title(it)}" for name, it in present]
         await note_changes(request, lines)
         for name, number in removed:
-            if (name, number) not in present:
-                outcomes[name] = PartOutcome(
-                    ErrorCode.resource_not_found,
-                    "Attempt to delete a user credential that does not exist",
-                )
+            if (name, number) not in present:  # another request has removed it meanwhile
+                outcomes[name] = _ABSENT
     except HorologError as error:
         outcomes = dict.fromkeys(named, PartOutcome(code_for(error), str(error)))
     return {
@@ -150,17 +146,50 @@ async def alter_user_scram_credentials(
     }
 
 
+class _Changes:
+    """Changes of a request, at most one for each user. The first error of a user stays."""
+
+    def __init__(self, present: Mapping[tuple[str, int], Credential]) -> None:
+        self.errors: dict[str, PartOutcome] = {}
+        self._present = present
+        self._made: dict[str, _Change] = {}
+
+    def add(self, name: str, check: Callable[[], _Change]) -> None:
+        """Add a change, or note why it cannot be made."""
+        if name in self.errors:
+            return
+        if self._made.pop(name, None) is not None:
+            self.errors[name] = _TWICE
+            return
+        try:
+            self._made[name] = check()
+        except RequestRefused as error:
+            self.errors[name] = PartOutcome(error.code, str(error))
+
+    def deleted(self, asked: ScramCredentialDeletion) -> _Change:
+        """Check that a credential can be removed."""
+        mechanism = _mechanism(asked.name, asked.mechanism)
+        if (asked.name, mechanism) not in self._present:
+            raise RequestRefused(_ABSENT.error_code, str(_ABSENT.message))
+        return mechanism, None
+
+    def split(self) -> tuple[dict[tuple[str, int], Credential], list[tuple[str, int]]]:
+        """Return what is set, and what is removed."""
+        changed, removed = dict[tuple[str, int], Credential](), []
+        for name, (mechanism, credential) in self._made.items():
+            if credential is None:
+                removed.append((name, int(mechanism)))
+            else:
+                changed[name, mechanism] = credential
+        return changed, removed
+
+
 def _title(number: int) -> str:
     return ScramMechanism(number).title
 
 
-def _mechanism(name: str, times: int, number: int) -> ScramMechanism:
-    """Return the mechanism of a change, if the user may be changed."""
-    if times > 1:
-        raise RequestRefused(
-            ErrorCode.duplicate_resource,
-            "A user credential cannot be altered twice in the same request",
-        )
+def _mechanism(name: str, number: int) -> ScramMechanism:
+    """Return the mechanism of a change, if there may be such a user."""
     if not name:
         raise RequestRefused(ErrorCode.unacceptable_credential, "Username must not be empty")
     try:
@@ -171,11 +200,13 @@ def _mechanism(name: str, times: int, number: int) -> ScramMechanism:
         ) from None
 
 
-def _credential(mechanism: ScramMechanism, change: ScramCredentialUpsertion) -> Credential:
-    iterations = change.iterations
+def _credential(change: ScramCredentialUpsertion) -> _Change:
+    mechanism, iterations = _mechanism(change.name, change.mechanism), change.iterations
     if iterations < LEAST_ITERATIONS:
         raise RequestRefused(ErrorCode.unacceptable_credential, "Too few iterations")
     if iterations > MOST_ITERATIONS:
         raise RequestRefused(ErrorCode.unacceptable_credential, "Too many iterations")
     salted, salt = bytes(change.salted_password), bytes(change.salt)
-    return credential_of(mechanism, salted, salt, iterations)
+    if not salted:
+        raise RequestRefused(ErrorCode.unacceptable_credential, "The salted password is empty")
+    return mechanism, credential_of(mechanism, salted, salt, iterations)
