@@ -54,8 +54,9 @@ def name_of(lab: Lab, given: Mapping[str, Any]) -> str | None:
         # Another name is refused as such: so the broker tells which one it has read.
         message = first_message(token(given), "nobody")
         answer = connection.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=message)
-        said = answer.error_message
-        return None if said is None else said.rpartition("(")[2].rstrip(")")
+        if answer.error_code == 0:
+            return None
+        return str(answer.error_message).rpartition("(")[2].rstrip(")")
 
 
 @of_broker(
