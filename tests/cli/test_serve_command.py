@@ -146,6 +146,19 @@ def test_settings_come_from_a_file_and_from_the_command_line_and_topics_survive(
         assert described["settings"] == {"retention.ms": "7200000", "segment.ms": "12345"}
 
 
+def test_options_about_addresses_do_without_the_files_listeners(tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text(
+        "listeners=IN://127.0.0.1:1,OUT://127.0.0.1:2\n"
+        "listener.security.protocol.map=IN:PLAINTEXT,OUT:PLAINTEXT\n"
+        "inter.broker.listener.name=IN\nearly.start.listeners=IN\n"
+    )
+    data = tmp_path / "data"
+    options = ("--config", config, "--log-dir", data, "--port", "0")
+    with serving(*options) as (_, address), Client(address) as client:
+        assert client.metadata().brokers
+
+
 def test_ipv6_is_served(tmp_path: Path) -> None:
     if not socket.has_ipv6:
         pytest.skip("this machine has no IPv6")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from secrets_kept import password
 
 from horolog.config import (
     Settings,
@@ -23,7 +24,7 @@ SERVED = {
     "config.providers.dir.class": f"{CLASSES}.DirectoryConfigProvider",
     "config.providers.env.class": f"{CLASSES}.EnvVarConfigProvider",
 }
-SECRET = "k7-hard-to-guess"
+SECRET = password("provided")
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = tmp_path / "secrets"
     directory.mkdir()
     (directory / "broker.properties").write_text(f"password = {SECRET}\nempty=\nnode=7\n")
-    (directory / "plain").write_text(f"{SECRET}\n")
+    (directory / "plain.password").write_text(f"{SECRET}\n")
     monkeypatch.setenv("HOROLOG_TEST_SECRET", SECRET)
     return directory
 
@@ -45,7 +46,8 @@ def test_a_variable_becomes_the_value_of_its_provider(secrets: Path) -> None:
     for text, value in {
         f"${{file:{file}:password}}": SECRET,
         f"${{file:{file}:empty}}": "",
-        f"${{dir:{secrets}:plain}}": SECRET,  # Kafka trims values, so that a file may end a line
+        # Kafka trims values, so that a file may end with a line break.
+        f"${{dir:{secrets}:plain.password}}": SECRET,
         "${env:HOROLOG_TEST_SECRET}": SECRET,
         f'user_a="${{env:HOROLOG_TEST_SECRET}}" user_b="${{file:{file}:node}}";': (
             f'user_a="{SECRET}" user_b="7";'
@@ -61,8 +63,8 @@ def test_without_providers_nothing_is_replaced(secrets: Path) -> None:
 
 
 def test_a_value_that_is_brought_in_is_not_looked_through_again(secrets: Path) -> None:
-    (secrets / "plain").write_text("${env:HOROLOG_TEST_SECRET}")
-    assert provided(f"${{dir:{secrets}:plain}}") == "${env:HOROLOG_TEST_SECRET}"
+    (secrets / "plain.password").write_text("${env:HOROLOG_TEST_SECRET}")
+    assert provided(f"${{dir:{secrets}:plain.password}}") == "${env:HOROLOG_TEST_SECRET}"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_a_value_that_is_brought_in_is_not_looked_through_again(secrets: Path) -
         ("${file::password}", "name a file and a key"),
         ("${file:{dir}:password}", "Is a directory"),
         ("${dir:{dir}:missing}", "No such file or directory"),
-        ("${dir:{dir}:../secrets/plain}", "name a directory and a file in it"),
+        ("${dir:{dir}:../secrets/plain.password}", "name a directory and a file in it"),
         ("${dir:{dir}:}", "name a directory and a file in it"),
         ("${env:HOROLOG_TEST_MISSING}", "no such variable"),
         ("${env:path:HOROLOG_TEST_SECRET}", "without a path"),
@@ -98,7 +100,7 @@ def test_a_provider_reads_below_its_allowed_paths_alone(secrets: Path) -> None:
         "config.providers.dir.param.allowed.paths": str(secrets),
     }
     assert provided(f"${{file:{secrets}/broker.properties:node}}", **only) == "7"
-    assert provided(f"${{dir:{secrets}:plain}}", **only) == SECRET
+    assert provided(f"${{dir:{secrets}:plain.password}}", **only) == SECRET
     for text in (
         f"${{file:{other}:password}}",
         f"${{file:{secrets}/../other:password}}",
@@ -129,13 +131,13 @@ def test_other_classes_are_refused_by_name(kind: str) -> None:
 
 def test_a_value_that_is_brought_in_is_shown_nowhere(secrets: Path) -> None:
     variable = "${env:HOROLOG_TEST_SECRET}"
-    password = with_provided({**SERVED, "broker.rack": variable, "log.dir": "d"})
-    settings = Settings(password)
+    given = with_provided({**SERVED, "broker.rack": variable, "log.dir": "d"})
+    settings = Settings(given)
     assert settings.broker_config().broker_rack == SECRET
     (rack,) = describe_broker(settings, ["broker.rack"])
     assert (rack.value, rack.sensitive) == (None, True)
     assert SECRET not in repr(describe_broker(settings))
-    assert SECRET not in repr(password)
+    assert SECRET not in repr(given)
     for name in ("num.partitions", "listeners", "super.users", "max.connections.per.ip.overrides"):
         with pytest.raises(Misconfigured) as refused:
             Settings(with_provided({**SERVED, name: variable})).broker_config()
@@ -147,10 +149,10 @@ def test_files_that_variables_name_are_listed(secrets: Path) -> None:
     given = {
         **SERVED,
         "a": f"${{file:{file}:password}} ${{env:X}}",
-        "b": f"${{dir:{secrets}:plain}}",
+        "b": f"${{dir:{secrets}:plain.password}}",
         "c": "${other:/x:y}",
     }
-    assert list(files_of_secrets(given)) == [file, secrets / "plain"]
+    assert list(files_of_secrets(given)) == [file, secrets / "plain.password"]
     assert list(files_of_secrets({**given, "config.providers": ""})) == []
 
 

@@ -3,6 +3,7 @@
 The broker passes its request handler in as `Dispatch`.
 
 server        listeners and connections; `accepting` where the system refuses descriptors
+connection_limits   how many connections there may be, and how many a second
 connection    requests in, responses out, in order; its states are in `lifecycle`
 peer          the client as handlers see it: principal, address, listener, still connected or not
 framing       frames as they arrive; large ones in `mappings`
