@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.quotas import (
     MOST_MS,
+    Entity,
     QuotaKey,
     Quotas,
     QuotaWindow,
@@ -251,15 +252,15 @@ PARTS = ["alice", "", None, "127.0.0.1", "\ud800", "x" * 40_000]
 
 
 @given(
-    st.dictionaries(st.sampled_from(["user", "client-id", "ip", "", "x"]), st.sampled_from(PARTS)),
+    st.frozensets(
+        st.tuples(st.sampled_from(["user", "client-id", "ip", "", "x"]), st.sampled_from(PARTS)),
+        max_size=4,
+    ),
     st.sampled_from([*QuotaKey, "x"]),
     st.sampled_from(WHATEVER) | st.floats(),
 )
-def test_no_quota_of_a_log_breaks_a_request(
-    parts: dict[str, str | None], key: str, value: float
-) -> None:
+def test_no_quota_of_a_log_breaks_a_request(entity: Entity, key: str, value: float) -> None:
     quotas = Quotas(SPAN, SPAN)
-    entity = frozenset(parts.items())
     quotas.put(entity, key, value)
     for now_ms in (0.0, 1.0, 5e5):
         assert 0 <= quotas.connect("127.0.0.1", now_ms) <= SPAN.sample_ms
@@ -273,6 +274,18 @@ def test_no_quota_of_a_log_breaks_a_request(
     assert quotas.by_entity().keys() == {entity}
     quotas.put(entity, key, None)
     assert (quotas.is_set, quotas.by_entity()) == (False, {})
+
+
+def test_a_quota_of_two_users_is_obeyed_for_neither() -> None:
+    quotas = Quotas(SPAN, SPAN)
+    both = frozenset({("user", "alice"), ("user", "bob")})
+    quotas.put(both, PRODUCED, 5)
+    assert quotas.limit(PRODUCED, "alice", "") is quotas.limit(PRODUCED, "bob", "") is None
+    for name in ("alice", "bob"):
+        quotas.put(frozenset({("user", name)}), PRODUCED, 7)
+    quotas.put(both, PRODUCED, None)
+    assert quotas.limit(PRODUCED, "alice", "")
+    assert quotas.limit(PRODUCED, "bob", "")
 
 
 def test_a_quota_for_an_address_limits_nothing_but_its_connections() -> None:

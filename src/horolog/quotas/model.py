@@ -95,13 +95,15 @@ class Quotas:
             if not values:
                 del self._values[entity]
         names = dict(entity)
+        if len(names) < len(entity):
+            return  # no request has a type twice, but a log may
         obeyed = None if value is None or not 0 < value < math.inf else value
         if key == QuotaKey.CONNECTION_CREATION_RATE:
             if names.keys() == {IP}:
                 self._put_address(names[IP], obeyed)
             return
         if key not in _KEYS or not names or names.keys() - {USER, CLIENT_ID}:
-            return  # no request makes such, but a log may have them
+            return
         level = names.get(USER, _ABSENT), names.get(CLIENT_ID, _ABSENT)
         limits = self._limits.setdefault(QuotaKey(key), {})
         if obeyed is not None:
