@@ -12,7 +12,8 @@ from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers.groups import group_error_code
 from horolog.broker.handlers.results import apart_if
 from horolog.broker.scheduling.codec_threads import Checkpoint
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.groups.consumers.commits import check_fetch
 from horolog.groups.rows import OffsetRow
 from horolog.metadata.topics import Topic, TopicRegistry
 from horolog.offsets import TopicPartition
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 # v6   flexible
 # v7   require_stable: offsets that a transaction has pending are UNSTABLE_OFFSET_COMMIT (KIP-447)
 # v8   several groups in one request (KIP-709)
-# v9   member id and epoch of the new group protocol: not checked, all groups are classic
+# v9   member id and epoch of the consumer protocol (KIP-848)
 # v10  topics by id
 #
 # A group that is named several times is answered each time, as by Apache Kafka. But once
@@ -146,12 +147,29 @@ async def offset_fetch(
             size += len(committed[group.group_id].rows)
         size += sum(1 + len(topic.partition_indexes) for topic in group.topics or ())
     topics = _VisibleTopics(broker.topics, await _hidden(request, broker, asked, committed))
+    refused = [_refusal(groups, group, committed[group.group_id]) for group in body.groups]
     make = (
         partial(_of_one_group, request.version, topics, body, committed[body.group_id])
         if of_one
-        else partial(_of_groups, request.version, topics, body.groups, committed)
+        else partial(_of_groups, request.version, topics, body.groups, committed, refused)
     )
     return apart_if(size > _MANY, make)
+
+
+def _refusal(
+    groups: GroupCoordinator, asked: OffsetFetchRequestGroup, committed: Committed
+) -> ErrorCode:
+    """Return the error of a group: members of consumer groups say their epoch (KIP-848)."""
+    if committed.error or (asked.member_id is None and asked.member_epoch < 0):
+        return committed.error
+    group = groups.consumer_group(asked.group_id)
+    if group is None:
+        return ErrorCode.none
+    try:
+        check_fetch(group, asked.member_id, asked.member_epoch)
+    except RequestRefused as error:
+        return code_for(error)
+    return ErrorCode.none
 
 
 class _VisibleTopics(NamedTuple):
@@ -223,16 +241,16 @@ def _of_groups(
     topics: _VisibleTopics,
     groups: Sequence[OffsetFetchRequestGroup],
     committed: Mapping[str, Committed],
+    refused: Sequence[ErrorCode],
     checkpoint: Checkpoint,
 ) -> "OffsetFetchResponse":
     """Return the response about several groups, from version 8 on."""
     whole: set[str] = set()  # those all of whose topics are in the answer
     again = 0
     answers: list[OffsetFetchResponseGroup] = []
-    for group in groups:
+    for group, error_code in zip(groups, refused, strict=True):
         checkpoint()
         of_group = committed[group.group_id]
-        error_code = of_group.error
         if not error_code and group.topics is None:
             if group.group_id in whole:
                 again += len(of_group.rows)
