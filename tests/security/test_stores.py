@@ -7,6 +7,13 @@ from pathlib import Path
 
 import pytest
 from certificates import Certificates, client_context
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    PrivateFormat,
+    load_pem_private_key,
+    pkcs12,
+)
 
 from horolog.errors import Misconfigured
 from horolog.security import read_jks, server_tls, unprotected
@@ -32,7 +39,7 @@ def test_what_never_ends_is_no_store(
         os.mkfifo(path)
     elif found == "large":
         path.touch()
-        os.truncate(path, 1 << 40)
+        os.truncate(path, (16 << 20) + 1)
     elif found == "directory":
         path.mkdir()
     elif found == "/dev/zero":
@@ -99,3 +106,52 @@ def test_a_long_kind_of_a_certificate_is_not_repeated_whole() -> None:
     with pytest.raises(Misconfigured) as refused:
         read_jks(head + entry + bytes(20), "the store", None)
     assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize(("rounds", "said"), [(20_000, None), (1_000_001, "1000000 rounds")])
+@pytest.mark.parametrize("store", ["keystore", "truststore"])
+def test_a_store_whose_password_takes_long_is_refused(
+    certificates: Certificates, tmp_path: Path, rounds: int, said: str | None, store: str
+) -> None:
+    """The library holds the interpreter's lock while it checks one."""
+    pem = certificates.pem("broker").read_bytes()
+    key = load_pem_private_key(pem, None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    certificate = x509.load_pem_x509_certificate(pem)
+    encryption = PrivateFormat.PKCS12.encryption_builder().kdf_rounds(rounds).build(b"x")
+    path = tmp_path / "store.p12"
+    path.write_bytes(
+        pkcs12.serialize_key_and_certificates(b"a", key, certificate, [certificate], encryption)
+    )
+    named = {f"ssl.{store}.type": "PKCS12", f"ssl.{store}.location": str(path)}
+    named[f"ssl.{store}.password"] = "x"
+    if said is None:
+        assert server_tls({**settings(certificates), **named}).certificate
+    else:
+        with pytest.raises(Misconfigured, match=said):
+            server_tls({**settings(certificates), **named})
+
+
+@pytest.mark.parametrize("part", [b"\x04\0", b"\x30\0", b"\x30\x80"])
+def test_a_store_of_nothing_but_parts_is_refused(
+    certificates: Certificates, tmp_path: Path, part: bytes
+) -> None:
+    path = tmp_path / "store.p12"
+    body = part * 500_000
+    path.write_bytes(b"\x30\x83" + len(body).to_bytes(3, "big") + body)
+    named = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(path)}
+    with pytest.raises(Misconfigured, match=r"too many parts|damaged"):
+        server_tls({**settings(certificates), **named})
+
+
+def test_a_store_of_parts_within_parts_is_refused(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    body = b""
+    for _ in range(20_000):
+        body = b"\x30\x84" + len(body).to_bytes(4, "big") + body
+    path = tmp_path / "store.p12"
+    path.write_bytes(body)
+    named = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(path)}
+    with pytest.raises(Misconfigured, match="the store is damaged"):
+        server_tls({**settings(certificates), **named})

@@ -42,7 +42,7 @@ def subject_name(certificate: bytes) -> str:
     Raises:
         ValueError: it is no certificate.
     """
-    parts = [_relative(part) for _, part, _ in _elements(_fields(certificate)[4][1])]
+    parts = [_relative(part) for _, part, _ in der_elements(_fields(certificate)[4][1])]
     return ",".join(reversed(parts))
 
 
@@ -55,31 +55,31 @@ def alternative_names(certificate: bytes) -> frozenset[bytes]:
     for tag, content, _ in _fields(certificate):
         if tag != _EXTENSIONS:
             continue
-        ((_, extensions, _),) = _elements(content)
-        for _, extension, _ in _elements(extensions):
-            (_, oid, _), *_, (_, value, _) = _elements(extension)
+        ((_, extensions, _),) = der_elements(content)
+        for _, extension, _ in der_elements(extensions):
+            (_, oid, _), *_, (_, value, _) = der_elements(extension)
             if _dotted(oid) == _ALTERNATIVE_NAMES:
-                ((_, names, _),) = _elements(value)
-                return frozenset(whole for _, _, whole in _elements(names))
+                ((_, names, _),) = der_elements(value)
+                return frozenset(whole for _, _, whole in der_elements(names))
     return frozenset()
 
 
 def _fields(certificate: bytes) -> list[tuple[int, bytes, bytes]]:
     """Return the signed fields of a certificate from its serial number on."""
-    ((_, body, _),) = _elements(certificate)
-    (_, signed, _), *_ = _elements(body)
-    fields = [field for field in _elements(signed) if field[0] != _VERSION]
+    ((_, body, _),) = der_elements(certificate)
+    (_, signed, _), *_ = der_elements(body)
+    fields = [field for field in der_elements(signed) if field[0] != _VERSION]
     if len(fields) < 5:
         raise ValueError("no subject")
     return fields
 
 
 def _relative(part: bytes) -> str:
-    return "+".join(_attribute(attribute) for _, attribute, _ in _elements(part))
+    return "+".join(_attribute(attribute) for _, attribute, _ in der_elements(part))
 
 
 def _attribute(attribute: bytes) -> str:
-    (kind, oid, _), (tag, value, whole) = _elements(attribute)
+    (kind, oid, _), (tag, value, whole) = der_elements(attribute)
     if kind != _OID:
         raise ValueError("no attribute")
     dotted = _dotted(oid)
@@ -107,7 +107,7 @@ def _dotted(oid: bytes) -> str:
     return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
 
 
-def _elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+def der_elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield tag, content and the whole of each element of DER."""
     position = 0
     while position < len(data):

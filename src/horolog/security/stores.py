@@ -10,15 +10,20 @@ import re
 import stat
 import textwrap
 from collections.abc import Mapping
+from itertools import islice, pairwise
 from typing import Final, NamedTuple, Protocol
 
 from horolog.errors import Misconfigured
 from horolog.security.jks import JKS_MAGIC, read_jks, unprotected
+from horolog.security.names import der_elements
 
 __all__ = ["Hidden", "StoredIdentity", "check_stores", "identity_of", "trusted_of"]
 
 _PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _LARGEST_STORE: Final = 16 << 20
+_MOST_ROUNDS: Final = 1_000_000  # a quarter of a second
+_MOST_PARTS: Final = 200_000
+_INTEGER, _OCTETS, _CONSTRUCTED = 0x02, 0x04, 0x20
 _JCEKS_MAGIC: Final = b"\xce\xce\xce\xce"
 
 
@@ -186,6 +191,32 @@ def _pem_block(kind: str, base64_text: str) -> str:
     return f"-----BEGIN {kind}-----\n{body}\n-----END {kind}-----\n"
 
 
+def _require_quick(data: bytes, what: str) -> None:
+    """Refuse a PKCS#12 store whose password takes seconds to check.
+
+    The library holds the interpreter's lock meanwhile, so that the whole broker would stop. A salt
+    and the number of rounds follow one another, wherever a key is made of the password.
+
+    Raises:
+        Misconfigured: it has too many rounds or parts.
+    """
+    parts, count = [data], 0
+    while parts:
+        try:
+            elements = list(islice(der_elements(parts.pop()), _MOST_PARTS))
+        except ValueError:
+            continue  # bytes that are no DER
+        count += 1 + len(elements)
+        if count > _MOST_PARTS:
+            raise Misconfigured(f"{what}: it has too many parts")
+        for (tag, _, _), (next_tag, number, _) in pairwise(elements):
+            if (tag, next_tag) == (_OCTETS, _INTEGER) and int.from_bytes(number) > _MOST_ROUNDS:
+                raise Misconfigured(
+                    f"{what}: checking its password takes more than {_MOST_ROUNDS} rounds"
+                )
+        parts += [it for tag, it, _ in elements if tag == _OCTETS or tag & _CONSTRUCTED]
+
+
 def _read_pkcs12(data: bytes, what: str, password: str | None) -> tuple[bytes | None, list[bytes]]:
     """Return the private key, if the store has one, and all certificates, the key's own first."""
     if data.startswith(_JCEKS_MAGIC):
@@ -205,6 +236,7 @@ def _read_pkcs12(data: bytes, what: str, password: str | None) -> tuple[bytes | 
             "'horolog[security]', or give PEM files"
         ) from None
     try:
+        _require_quick(data, what)
         store = load_pkcs12(data, None if password is None else password.encode())
     except ValueError:
         wrong = "the password is wrong" if password else "its password is missing"
