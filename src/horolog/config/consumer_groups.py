@@ -3,7 +3,24 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-_BOUNDED: Final = ("session_timeout_ms", "heartbeat_interval_ms", "assignment_interval_ms")
+_BOUNDED: Final = (
+    (
+        "group_consumer_session_timeout_ms",
+        "group_consumer_min_session_timeout_ms",
+        "group_consumer_max_session_timeout_ms",
+    ),
+    (
+        "group_consumer_heartbeat_interval_ms",
+        "group_consumer_min_heartbeat_interval_ms",
+        "group_consumer_max_heartbeat_interval_ms",
+    ),
+    (
+        "group_consumer_assignment_interval_ms",
+        "group_consumer_min_assignment_interval_ms",
+        "group_consumer_max_assignment_interval_ms",
+    ),
+)
+"""Settings, each with the least and the most that it may be."""
 _CLASSES: Final = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
@@ -20,17 +37,13 @@ def consumer_group_settings(values: Mapping[str, Any]) -> dict[str, tuple[str, .
     Raises:
         ValueError: one is out of the bounds that others give, or an assignor is not known.
     """
-    for name in _BOUNDED:
-        value, least, most = (
-            values[f"group_consumer_{bound}{name}"] for bound in ("", "min_", "max_")
-        )
+    for names in _BOUNDED:
+        value, least, most = (values[name] for name in names)
         if not least <= value <= most:
-            setting = _setting(name)
-            raise ValueError(
-                f"{setting}={value} is not between {_setting('min_' + name)}={least} and "
-                f"{_setting('max_' + name)}={most}"
-            )
-    session_ms, interval_ms = (values[f"group_consumer_{name}"] for name in _BOUNDED[:2])
+            setting, low, high = (name.replace("_", ".") for name in names)
+            raise ValueError(f"{setting}={value} is not between {low}={least} and {high}={most}")
+    (session, *_), (interval, *_), _ = _BOUNDED
+    session_ms, interval_ms = values[session], values[interval]
     if session_ms <= interval_ms:
         raise ValueError(
             f"group.consumer.session.timeout.ms={session_ms} must be more than "
@@ -44,7 +57,3 @@ def consumer_group_settings(values: Mapping[str, Any]) -> dict[str, tuple[str, .
             "most once, and at least one"
         )
     return {"group_consumer_assignors": names}
-
-
-def _setting(name: str) -> str:
-    return f"group.consumer.{name.replace('_', '.')}"
