@@ -41,7 +41,7 @@ _TWICE: Final = PartOutcome(
     ErrorCode.duplicate_resource, "A user credential cannot be altered twice in the same request"
 )
 _Change: TypeAlias = tuple[ScramMechanism, Credential | None]
-"""What a user gets; without a credential what it has is removed."""
+"""Change of a user: its credential, or None to remove it."""
 
 # --- DescribeUserScramCredentials: mechanisms and iterations of users -------------------
 #
