@@ -135,6 +135,10 @@ def test_what_cannot_be_used_is_refused_and_the_old_one_stays(
     if path.exists():  # the same in the place of the file that is used
         put(path, store)
         assert eventually(lambda: "stays in use" in caplog.text)
+        with broker.connect(client_context(certificates)) as connection:
+            code, message = alter(connection, (LOCATION, str(store)))  # 0 at Apache Kafka
+        assert code == 42
+        assert re.search(complaint, message)
     assert shown(broker, certificates) == before
 
 
