@@ -154,9 +154,9 @@ def test_a_user_joins_those_of_kafkas_formatting(tmp_path: Path) -> None:
     directory = formatted(tmp_path / "log")
     for name in ("alice", "bob"):
         assert add(directory, name, password(name)).code == 0
-        assert sorted(path.name for path in (directory / METADATA).iterdir()) == [
-            SnapshotId(0, 0).name
-        ]
+        (file,) = (directory / METADATA).iterdir()
+        assert file.name == SnapshotId(0, 0).name
+        assert file.stat().st_mode & 0o077 == 0
     with RunningBroker(directory, SCRAM) as broker:
         assert may_log_in(broker.address, "alice", password("alice"))
         assert may_log_in(broker.address, "bob", password("bob"))
@@ -176,10 +176,12 @@ def test_a_directory_that_kafka_has_served_is_refused(tmp_path: Path) -> None:
     other = formatted(tmp_path / "third")
     (other / METADATA / log).write_bytes(b"")
     before = files_in(other)
+    modes = {path: path.stat().st_mode for path in other.rglob("*")}
     refused = add(other, "alice", PENCIL)
     assert refused.code != 0
     assert "those of the Kafka that owns it" in refused.err
     assert files_in(other) == before
+    assert {path: path.stat().st_mode for path in modes} == modes
     refused = add(tmp_path / "other", "alice", PENCIL)
     assert refused.code != 0
     assert add(directory, "alice", PENCIL).code == 0, "it is horolog's by now"

@@ -110,7 +110,6 @@ def _change(path: Path, changed: _Users) -> None:
             f"{path} has no {what}: start a broker on it once, and add users to that"
         )
     log = MetadataLog.open(files, str(path), node_id=meta.node_id)
-    log.hide()
     if log.add_to_format(
         [
             ScramCredential(name, number, *credential)

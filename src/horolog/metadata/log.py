@@ -223,6 +223,7 @@ class MetadataLog:
         if self.damage or not self._form.is_only_formatted:
             return False
         self.image.check(records)
+        self._form.hide()
         for record in records:
             self.image.apply(record)
         batches = snapshot_batches(
