@@ -142,12 +142,21 @@ def test_a_handshake_that_is_cut_off_or_damaged_ends_the_connection(
     assert serves(broker, tls)
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x17\x03\x03\0\x20" + bytes(32),
+        b"\x17\x03\x03\xff\xff",  # a record longer than any may be is not waited for
+        b"\x17\x03\x03\0\0" * 200,
+        b"\x99\x03\x03\0\1?",
+    ],
+)
 def test_garbage_after_the_handshake_ends_the_connection(
-    broker: RunningBroker, tls: ssl.SSLContext
+    broker: RunningBroker, tls: ssl.SSLContext, sent: bytes
 ) -> None:
     with broker.connect(tls) as connection:
         assert connection.ask(ApiKey.API_VERSIONS, 0).error_code == 0
-        socket.socket.sendall(connection.socket, b"\x17\x03\x03\0\x20" + bytes(32))
+        socket.socket.sendall(connection.socket, sent)
         with suppress(ssl.SSLError, ConnectionError):  # an alert, which says why
             assert not connection.socket.recv(1)
     assert eventually(lambda: not broker.service.connections)

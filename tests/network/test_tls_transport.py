@@ -157,6 +157,21 @@ def test_a_client_of_tiny_records_is_read_little_by_little(
     run(certificates, test)
 
 
+def test_records_that_arrive_in_pieces_are_decrypted_once_they_are_whole(
+    monkeypatch: pytest.MonkeyPatch, certificates: Certificates
+) -> None:
+    override(monkeypatch, "horolog.network", RECEIVED_BYTES=7)
+    data = os.urandom(40_000)
+
+    async def test(transport: TlsTransport, protocol: Noting, client: ssl.SSLSocket) -> None:
+        await asyncio.to_thread(client.sendall, data)
+        while len(protocol.received) < len(data):
+            await asyncio.sleep(0.001)
+        assert protocol.received == data
+
+    run(certificates, test)
+
+
 @pytest.mark.parametrize("is_orderly", [True, False])
 def test_the_end_of_a_client_comes_after_its_bytes(
     certificates: Certificates, is_orderly: bool

@@ -52,7 +52,7 @@ __getattr__, __dir__ = lazy_names(
         "stalls": "TICK_SECONDS WINDOW_TICKS",
         "tls.contexts": "TlsContexts",
         "tls.handshakes": "Handshake Handshakes TlsSession",
-        "tls.transport": "READ_BYTES RECORDS TlsTransport WRITE_BYTES",
+        "tls.transport": "READ_BYTES RECEIVED_BYTES RECORDS TlsTransport WRITE_BYTES",
         "turns": "Turns",
     },
 )

@@ -25,7 +25,8 @@ READ_BYTES: Final = 256 * 1024
 WRITE_BYTES: Final = 1 << 20
 RECORDS: Final = 128
 """Most records that are decrypted in a turn of the event loop."""
-_RECEIVED_AT_ONCE: Final = 32 * 1024
+RECEIVED_BYTES: Final = 32 * 1024
+"""Most encrypted bytes that are received at a time."""
 _HEADER_BYTES: Final = 5  # the last two have the size of what follows
 _LARGEST_RECORD: Final = _HEADER_BYTES + 16 * 1024 + 2048  # of any version; larger ones are invalid
 _ENCRYPTED_AT_ONCE: Final = 32 * 1024  # the memory between OpenSSL and the socket stays small
@@ -276,13 +277,13 @@ class TlsTransport(asyncio.Transport):
     def _receive(self) -> None:
         """Receive once."""
         try:
-            received = self._sock.recv(_RECEIVED_AT_ONCE)
+            received = self._sock.recv(RECEIVED_BYTES)
         except BlockingIOError:
             self._is_drained = True
             return
         self._received += received
         self._has_ended = not received
-        self._is_drained = len(received) < _RECEIVED_AT_ONCE
+        self._is_drained = len(received) < RECEIVED_BYTES
 
     def _read_pending(self) -> None:
         """Read in a later turn what OpenSSL holds: no selector tells of it."""
