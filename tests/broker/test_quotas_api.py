@@ -142,6 +142,28 @@ def test_a_request_that_changes_too_many_quotas_changes_none(
         assert len(described(connection)) == (0 if code else entries)
 
 
+def test_removing_what_is_not_there_is_no_error(broker: RunningBroker) -> None:
+    with broker.connect() as connection:
+        assert change(connection, TEST, {PRODUCED: 5.0}) == 0
+        removed = {"nonsense": None, FETCHED: None, "connection_creation_rate": None}
+        assert change(connection, TEST, {**removed, PRODUCED: None}) == 0
+        assert described(connection) == {}
+
+
+def test_an_entity_and_a_quota_come_once_in_a_request(broker: RunningBroker) -> None:
+    def entry(*values: float) -> dict[str, Any]:
+        return {
+            "entity": [{"entity_type": "user", "entity_name": f"u{len(values)}"}],
+            "ops": [{"key": PRODUCED, "value": value, "remove": False} for value in values],
+        }
+
+    with broker.connect() as connection:
+        entries = [entry(5.0), entry(6.0, 7.0), entry(8.0)]
+        answer = connection.ask(ALTER, 1, entries=entries, validate_only=False)
+        assert [it.error_code for it in answer.entries] == [0, 42, 42]
+        assert described(connection) == {frozenset({("user", "u1")}): {PRODUCED: 5.0}}
+
+
 def test_quotas_need_a_right_to_the_settings_of_the_cluster(make_broker: MakeBroker) -> None:
     broker = make_broker(**matrix.OURS)
     with matrix.login(broker.connect(), matrix.user(0)) as connection:

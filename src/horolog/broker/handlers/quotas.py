@@ -9,6 +9,7 @@ from horolog.broker.handlers.changes import check_number, note_changes
 from horolog.broker.handlers.results import PartOutcome, each
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.quotas.entities import Entity, check_entity, check_filter, check_quota, is_match
+from horolog.quotas.model import Quotas
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import (
     AlterClientQuotasRequest,
@@ -71,12 +72,13 @@ async def alter_client_quotas(
     """Set and remove quotas; with `validate_only` only check them."""
     changes: dict[tuple[Entity, str], float | None] = {}
     outcomes = []
+    seen: set[Entity] = set()
     try:
         broker.access.check(request.peer, ApiKey.ALTER_CLIENT_QUOTAS, CLUSTER)
         check_number(len(request.body.entries), "quotas")
         async for entry in each(request, request.body.entries):
             try:
-                changes |= await _changes(request, entry)
+                changes |= await _changes(request, entry, broker.quotas.quotas, seen)
                 outcomes.append(PartOutcome())
             except RequestRefused as error:
                 outcomes.append(PartOutcome(error.code, str(error)))
@@ -109,17 +111,28 @@ def _line(changed: tuple[Entity, str], value: float | None) -> str:
 
 
 async def _changes(
-    request: Request[AlterClientQuotasRequest], entry: EntryData
+    request: Request[AlterClientQuotasRequest], entry: EntryData, quotas: Quotas, seen: set[Entity]
 ) -> dict[tuple[Entity, str], float | None]:
-    """Return the changes of one entity.
+    """Return the changes of one entity, and add it to those seen.
+
+    Removing a quota that is not there is no error and no change, whatever its name.
 
     Raises:
-        RequestRefused: one of them is not allowed; none is made then.
+        RequestRefused: one of them is not allowed, or comes twice; none is made then.
     """
     entity = check_entity([(part.entity_type, part.entity_name) for part in entry.entity])
+    if entity in seen:
+        raise RequestRefused(ErrorCode.invalid_request, "an entity is changed once in a request")
+    seen.add(entity)
     changes: dict[tuple[Entity, str], float | None] = {}
+    keys: set[str] = set()
     async for change in each(request, entry.ops):
-        value = None if change.remove else change.value
-        check_quota(entity, change.key, value)
-        changes[entity, change.key] = value
+        if change.key in keys:
+            raise RequestRefused(ErrorCode.invalid_request, "a quota is changed once in a request")
+        keys.add(change.key)
+        if not change.remove:
+            check_quota(entity, change.key, change.value)
+            changes[entity, change.key] = change.value
+        elif quotas.get(entity, change.key) is not None:
+            changes[entity, change.key] = None
     return changes
