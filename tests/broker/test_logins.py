@@ -385,8 +385,12 @@ def test_nothing_behind_a_failed_login_counts(broker: RunningBroker) -> None:
     assert broker.broker.topics.find("t") is None
 
 
-def test_what_comes_in_one_packet_with_the_login_is_answered(connection: RawConnection) -> None:
-    """Also what is larger than a message of a login may be."""
+@pytest.mark.parametrize("slice_s", [0.005, 0.0])
+def test_what_comes_in_one_packet_with_the_login_is_answered(
+    monkeypatch: pytest.MonkeyPatch, connection: RawConnection, slice_s: float
+) -> None:
+    """Also what is larger than a message of a login may be, and where others have had the turn."""
+    override(monkeypatch, "horolog.network", SLICE_SECONDS=slice_s, QUICK_SECONDS=slice_s)
     topics = [{"name": f"{number}-{'x' * 200}"} for number in range(3_000)]
     requests = (
         connection.packed(HANDSHAKE, 1, {"mechanism": "PLAIN"}),
