@@ -15,7 +15,7 @@ from typing import Any
 
 from tools.peers.kafka import NEWEST, PEERS, ROOT, Kafka, jars
 
-_SOURCE = ROOT / "tests" / "interop" / "clients" / "java" / "Rights.java"
+_SOURCES = ROOT / "tests" / "interop" / "clients" / "java"
 _NAMES = ("a", "ab", "abc", "abd", "b", "ä", "𝄞", "*", "f", "fooa", "foobar", "hardcode")
 _PRINCIPALS = ("User:a", "User:b", "User:*", "user:a", "Group:a", "User:", "User:a:b", "Robot:*")
 _HOSTS = (
@@ -64,15 +64,16 @@ def lines(seed: int, count: int) -> Iterator[str]:
                 yield f"any\t{who}\t{operation}\t{kind}"
 
 
-def kafka_answers(asked: list[str], peer: str = NEWEST) -> list[str]:
-    """Return a Kafka's answer to each line."""
+def kafka_answers(asked: list[str], peer: str = NEWEST, program: str = "Rights") -> list[str]:
+    """Return a Kafka's answer to each line, by a program of tests/interop/clients/java."""
     jars(peer)
     with tempfile.TemporaryDirectory() as classes:
         path = f"{classes}:{PEERS / peer / '*'}"
-        subprocess.run(["javac", "-cp", path, "-d", classes, str(_SOURCE)], check=True)
+        source = str(_SOURCES / f"{program}.java")
+        subprocess.run(["javac", "-cp", path, "-d", classes, source], check=True)
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
         done = subprocess.run(
-            ["java", "-Xmx128m", "-XX:+UseSerialGC", quiet, "-cp", path, "Rights"],
+            ["java", "-Xmx128m", "-XX:+UseSerialGC", quiet, "-cp", path, program],
             input="".join(f"{line}\n" for line in asked),
             capture_output=True,
             encoding="utf-8",
