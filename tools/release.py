@@ -34,6 +34,7 @@ IN_WHEEL = {
     "horolog/py.typed",
     "horolog/cli/__init__.py",
     "horolog/config/broker_settings.txt",
+    "horolog/config/group_settings.txt",
     "horolog/record/kernels/record_kernels.py",
     "horolog/report/page.html",
     "horolog/testing/plugin.py",

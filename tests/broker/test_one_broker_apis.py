@@ -13,7 +13,7 @@ from running_broker import RunningBroker
 
 from horolog.wire import ApiKey
 
-TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+TOPIC, BROKER, LOGGER, METRICS = 2, 4, 8, 16
 SET, DELETE, APPEND = 0, 1, 2
 HERE = "1"
 
@@ -154,7 +154,7 @@ def test_resources_with_settings_are_listed_by_kind(connection: RawConnection) -
 
     assert listed(TOPIC) == (0, [(TOPIC, "two")])
     assert listed() == (0, [(TOPIC, "two"), (BROKER, HERE), (LOGGER, HERE)])
-    assert listed(METRICS, GROUP) == (0, [])
+    assert listed(METRICS) == (0, [])
     assert listed(TOPIC, 7) == (35, [])
     assert listed(version=0) == (0, [])
 
@@ -165,12 +165,9 @@ def described(connection: RawConnection, kind: int, name: str) -> tuple[int, dic
     return result.error_code, {each.name: each.value for each in result.configs}
 
 
-def test_settings_of_groups_and_client_metrics_are_refused_as_they_are_altered(
-    connection: RawConnection,
-) -> None:
-    for kind in (METRICS, GROUP):
-        assert described(connection, kind, "x") == (42, {})
-        assert described(connection, kind, "")[0] == 42
+def test_settings_of_client_metrics_are_refused(connection: RawConnection) -> None:
+    assert described(connection, METRICS, "x") == (42, {})
+    assert described(connection, METRICS, "")[0] == 42
     assert described(connection, 99, "x")[0] == 42
 
 

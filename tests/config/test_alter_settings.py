@@ -7,6 +7,7 @@ from horolog.config import (
     SettingChange,
     Settings,
     alter_broker,
+    alter_group,
     alter_topic,
     check_topic,
 )
@@ -113,3 +114,56 @@ def test_a_whole_layer_is_replaced_by_the_older_request() -> None:
     change = SettingChange("num.partitions", SET, "6")
     with pytest.raises(RequestRefused, match="Cannot update"):
         alter_broker(before, [change], cluster_wide=True, replaces=True)
+
+
+SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+NARROW = {
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "1000",
+}
+
+
+def test_settings_of_a_group_are_checked_together() -> None:
+    settings = Settings(NARROW)
+    both = [SettingChange(SESSION, SET, "2000"), SettingChange(INTERVAL, SET, "1999")]
+    after = alter_group(settings, {}, both)
+    assert after == {SESSION: "2000", INTERVAL: "1999"}
+    with pytest.raises(RequestRefused, match=f"{SESSION} must be greater than {INTERVAL}"):
+        alter_group(settings, after, [SettingChange(INTERVAL, DELETE, None)])
+    assert alter_group(settings, after, [SettingChange(SESSION, DELETE, None)]) == {
+        INTERVAL: "1999"
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        (SESSION, "44999", "in the range 45000 to 60000 inclusive"),
+        (SESSION, "60001", "in the range 45000 to 60000 inclusive"),
+        (SESSION, "0", "at least 1"),
+        (SESSION, "2147483648", "beyond 32 bits"),
+        (SESSION, "", "not a whole number"),
+        (INTERVAL, "4999", "in the range 5000 to 15000 inclusive"),
+        ("consumer.assignment.interval.ms", "-1", "at least 0"),
+        ("consumer.assignment.interval.ms", "15001", "in the range 0 to 15000 inclusive"),
+        ("consumer.assignor.offload.enable", "maybe", "neither true nor false"),
+        ("share.session.timeout.ms", "44999", "in the range 45000 to 60000 inclusive"),
+        ("share.delivery.count.limit", "11", "in the range 2 to 10 inclusive"),
+        ("share.auto.offset.reset", "by_duration:P", "earliest or latest or by_duration"),
+        ("share.auto.offset.reset", "by_duration:P1DT", "earliest or latest or by_duration"),
+        ("share.isolation.level", "serializable", "read_committed or read_uncommitted"),
+        ("streams.heartbeat.interval.ms", "15001", "in the range 5000 to 15000 inclusive"),
+        ("retention.ms", "1", "Unknown group config name: retention.ms"),
+        (f"group.{SESSION}", "50000", f"Did you mean {SESSION}"),
+    ],
+)
+def test_a_groups_bad_value_is_refused(name: str, value: str, complaint: str) -> None:
+    with pytest.raises(RequestRefused, match=complaint) as refused:
+        alter_group(Settings(), {}, [SettingChange(name, SET, value)])
+    assert refused.value.code == ErrorCode.invalid_config
+
+
+@pytest.mark.parametrize("value", ["earliest", "by_duration:PT1H", "by_duration:P1DT2H3M4.5S"])
+def test_a_share_group_may_begin_anywhere(value: str) -> None:
+    name = "share.auto.offset.reset"
+    assert alter_group(Settings(), {}, [SettingChange(name, SET, value)]) == {name: value}

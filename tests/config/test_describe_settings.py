@@ -10,6 +10,7 @@ from horolog.config import (
     Synonym,
     describe_broker,
     describe_cluster,
+    describe_group,
     describe_topic,
 )
 
@@ -133,3 +134,25 @@ def test_settings_of_one_listener_are_described_where_they_are_given() -> None:
     (one,) = describe_broker(Settings(given), [asked])
     assert [(it.name, it.value) for it in one.synonyms] == [(asked, "5000")]
     assert not [name for name in map(str, describe_broker(Settings())) if prefix in name]
+
+
+def test_a_groups_value_names_its_source_and_the_broker_s() -> None:
+    name = "consumer.session.timeout.ms"
+    settings = Settings(static={f"group.{name}": "46000"})
+    (own,) = describe_group(settings, {name: "50000"}, [name, "no.such"])
+    assert (own.value, own.source) == ("50000", SettingSource.GROUP)
+    assert [(it.name, it.value, it.source) for it in own.synonyms] == [
+        (name, "50000", 8),
+        (f"group.{name}", "46000", 4),
+        (f"group.{name}", "45000", 5),
+    ]
+    (inherited,) = describe_group(settings, {}, [name])
+    assert (inherited.value, inherited.source) == ("46000", SettingSource.STATIC_BROKER)
+
+
+def test_a_group_shows_what_kafka_4_shows() -> None:
+    names = {entry.name for entry in describe_group(Settings(), {})}
+    assert len(names) == 21
+    assert "consumer.assignor.offload.enable" not in names
+    given = describe_group(Settings(), {"consumer.assignor.offload.enable": "false"})
+    assert {entry.name for entry in given} - names == {"consumer.assignor.offload.enable"}

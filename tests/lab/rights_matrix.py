@@ -701,11 +701,10 @@ def by_title(number: int) -> str:
 
 
 OTHERWISE = {
-    *(f"{what} {kind}" for what in ("describe", "alter settings of") for kind in (16, 32)),
-    *(f"replace settings of {kind}" for kind in (4, 16, 32)),
+    *("describe 16", "alter settings of 16", "replace settings of 16", "replace settings of 4"),
     "fetch of a replica",
 }
-"""Requests that horolog answers otherwise where they are allowed, as of groups' settings."""
+"""Requests that horolog answers otherwise where they are allowed, as of client metrics."""
 _DENIALS = (29, 30, 31, 53)
 
 

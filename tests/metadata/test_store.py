@@ -12,6 +12,7 @@ from horolog.errors import RequestRefused, StorageFailed
 from horolog.metadata import (
     AS_FOUND,
     BROKER_SCOPE,
+    GROUP_SCOPE,
     TOPIC_SCOPE,
     FollowedRow,
     MetadataLog,
@@ -296,3 +297,18 @@ def test_rights_and_passwords_are_taken_away_on_a_full_disk(tmp_path: Path) -> N
     again.register(BROKER)
     assert (tmp_path / "horolog-reserve").stat().st_size == 1 << 20
     again.close()
+
+
+def test_settings_of_groups_come_back_until_they_are_removed(
+    store: MetadataStore, tmp_path: Path, is_own: bool
+) -> None:
+    store.change_group_settings("g", {"consumer.heartbeat.interval.ms": "6000", "x": "1"})
+    store.change_group_settings("h", {"x": "2"})
+    store.change_group_settings("g", {"x": None})
+    rows = [SettingRow(GROUP_SCOPE, "g", "consumer.heartbeat.interval.ms", "6000")]
+    assert opened(tmp_path, is_own).load().settings == [
+        *rows,
+        SettingRow(GROUP_SCOPE, "h", "x", "2"),
+    ]
+    store.change_group_settings("h", {"x": None})
+    assert opened(tmp_path, is_own).load().settings == rows

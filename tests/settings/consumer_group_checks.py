@@ -8,6 +8,7 @@ from raw_connection import RawConnection
 from setting_checks import REFUSED, of_broker
 from settings_lab import Lab
 
+from horolog.storage import CONSUMER_OFFSETS
 from horolog.wire import ApiKey
 
 HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
@@ -30,6 +31,19 @@ def beat(connection: RawConnection, member: str = "m", **fields: Any) -> Any:
         "topic_partitions": [],
     }
     return connection.ask(HEARTBEAT, 1, **(asked | fields))
+
+
+def is_empty(connection: RawConnection) -> bool:
+    """Whether the group has no members."""
+    asked = {"group_ids": ["g"], "include_authorized_operations": False}
+    (group,) = connection.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, **asked).groups
+    return bool(group.group_state == "Empty")
+
+
+def stay(connection: RawConnection, epoch: int, **fields: Any) -> Any:
+    """Keep the membership; what is not given is as it was."""
+    nothing = {"subscribed_topic_names": None, "topic_partitions": None, "rebalance_timeout_ms": -1}
+    return beat(connection, member_epoch=epoch, **(nothing | fields))
 
 
 @of_broker("group.coordinator.rebalance.protocols", {"classic": UNSUPPORTED_VERSION, "consumer": 0})
@@ -73,13 +87,7 @@ def when_it_is_to_come_at_the_most(lab: Lab) -> Any:
 def whether_a_silent_member_is_removed_soon(lab: Lab) -> Any:
     with lab.connect() as connection:
         assert beat(connection).error_code == 0
-
-        def is_gone() -> bool:
-            asked = {"group_ids": ["g"], "include_authorized_operations": False}
-            (group,) = connection.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, **asked).groups
-            return bool(group.group_state == "Empty")
-
-        return eventually(is_gone, 10 * lab.soon_s)
+        return eventually(lambda: is_empty(connection), 10 * lab.soon_s)
 
 
 @of_broker("group.consumer.min.session.timeout.ms", {"45000": 0, "45001": REFUSED})
@@ -108,6 +116,28 @@ def whether_assignments_may_come_as_soon(lab: Lab) -> Any:
 @of_broker("group.consumer.max.assignment.interval.ms", {"1000": 0, "999": REFUSED})
 def whether_assignments_may_come_as_late(lab: Lab) -> Any:
     return what_a_member_is_told(lab)
+
+
+@of_broker(
+    "group.consumer.regex.refresh.interval.ms",
+    {"10000": True, "600000": False, "9999": REFUSED},
+    beside={"offsets.topic.num.partitions": "1"},
+)
+def whether_a_pattern_is_resolved_again_within_11_seconds(lab: Lab) -> Any:
+    lab.topic("t")
+    with lab.connect() as connection:
+        pattern: Any = {"subscribed_topic_names": [], "subscribed_topic_regex": "t"}
+        assert beat(connection, **pattern).error_code == 0
+        assert eventually(lambda: stay(connection, epoch=1).member_epoch > 1)
+        epoch = stay(connection, epoch=1, topic_partitions=[]).member_epoch
+        written = lab.broker.log(CONSUMER_OFFSETS).log_end_offset
+        lab.advance_timers(11)
+        assert stay(connection, epoch).member_epoch == epoch
+
+        def is_resolved() -> bool:
+            return lab.broker.log(CONSUMER_OFFSETS).log_end_offset > written
+
+        return eventually(is_resolved, lab.soon_s)
 
 
 @of_broker("group.consumer.max.size", {"1": GROUP_MAX_SIZE_REACHED, "2": 0})

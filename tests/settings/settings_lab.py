@@ -10,6 +10,7 @@ from typing import Self
 from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection, produce_fields
 from running_broker import RunningBroker
+from stepped_loop import SteppedLoop
 
 from horolog.client import Client, Fetched, Produced, ResourceType
 from horolog.clock import HOUR_MS, ManualClock
@@ -35,7 +36,8 @@ class Lab:
     ) -> None:
         self.soon_s = soon_s
         self.clock = ManualClock()
-        self.broker = RunningBroker(log_dir, {**BEFORE_3_0, **(static or {})}, self.clock)
+        given = {**BEFORE_3_0, **(static or {})}
+        self.broker = RunningBroker(log_dir, given, self.clock, SteppedLoop)
         self._client: Client | None = None
 
     def __enter__(self) -> Self:
@@ -65,6 +67,11 @@ class Lab:
             self._client = None
         if not self.broker.loop.is_closed():
             assert eventually(lambda: not self.broker.service.connections)
+
+    def advance_timers(self, seconds: float) -> None:
+        """Put the time ahead by which sessions and waits are measured."""
+        assert isinstance(self.broker.loop, SteppedLoop)
+        self.broker.loop.advance(seconds)
 
     def restart(self) -> None:
         """Stop cleanly, and start with what the command line and the directory say."""

@@ -117,6 +117,8 @@ class BrokerParts:
         self.metadata = MetadataThread(store)
         codec = Codec(config.offsets_topic_compression_codec)
         self.offsets_log = OffsetsLog(clock, workers, codec)
+        self.group_settings = opened.group_settings
+        """Settings of single groups; those without any are absent."""
         self.groups = GroupCoordinator(
             _group_limits(config),
             self.offsets_log,
@@ -153,7 +155,14 @@ class BrokerParts:
             live, clock, self.topics, self.partitions, self.placement
         )
         self.controller = Controller(
-            catalogue, self.groups, self.metadata, store, entries, self.credentials, quotas
+            catalogue,
+            self.groups,
+            self.metadata,
+            store,
+            entries,
+            self.credentials,
+            quotas,
+            self.group_settings,
         )
         self.offsets_topic, self.transactions_topic = (
             StateTopic(name, self.controller.ensure_internal, catalogue, readers)
@@ -337,12 +346,7 @@ class BrokerParts:
 
     def _group_times(self, group_id: str) -> GroupTimes:
         """Return the settings of a consumer group as they are now."""
-        config = self.config
-        return GroupTimes(
-            config.group_consumer_session_timeout_ms,
-            config.group_consumer_heartbeat_interval_ms,
-            config.group_consumer_assignment_interval_ms,
-        )
+        return self._live.of_group(self.group_settings.get(group_id, {}))
 
     @property
     def metadata_version(self) -> int:
@@ -408,6 +412,7 @@ def _consumer_limits(config: BrokerConfig) -> ConsumerLimits:
         max_size=config.group_consumer_max_size,
         max_bytes=config.horolog_group_max_bytes,
         max_classic_size=config.group_max_size,
+        regex_refresh_ms=config.group_consumer_regex_refresh_interval_ms,
         policy=MigrationPolicy(
             upgrade=policy in ("upgrade", "bidirectional"),
             downgrade=policy in ("downgrade", "bidirectional"),

@@ -21,6 +21,7 @@ from horolog.config import (
     SettingChange,
     Settings,
     alter_broker,
+    alter_group,
     alter_topic,
     check_topic,
 )
@@ -66,6 +67,7 @@ class Controller:
         entries: Rights,
         credentials: dict[tuple[str, int], Credential],
         quotas: Quotas,
+        group_settings: dict[str, dict[str, str]],
     ) -> None:
         self._live, _, self._topics, self._partitions, self._placement = catalogue
         self._groups = groups
@@ -74,6 +76,7 @@ class Controller:
         self._entries = entries
         self._credentials = credentials
         self._quotas = quotas
+        self._group_settings = group_settings
         self._lock = asyncio.Lock()
         self.load_tls: Callable[[BrokerConfig], Awaitable[Callable[[], None]]] = _load_nothing
         """Loads certificates by new settings; returns what takes them. Set by the service."""
@@ -510,6 +513,22 @@ class Controller:
     def _warn_of_deprecated(self, topic: str, overrides: Mapping[str, str]) -> None:
         for sentence in self._live.settings.deprecated(overrides):
             _LOG.warning("topic %s: %s", topic, sentence)
+
+    async def alter_group_settings(
+        self, group: str, changes: Sequence[SettingChange], *, replaces: bool, validate_only: bool
+    ) -> None:
+        """Change single settings of a group, or replace all of its own; it need not exist."""
+        async with self._lock:
+            before = self._group_settings.get(group, {})
+            after = alter_group(self._live.settings, {} if replaces else before, changes)
+            if validate_only:
+                return
+            changed = {**dict.fromkeys(before), **after}
+            await self._metadata.run(self._store.change_group_settings, group, changed)
+            if after:
+                self._group_settings[group] = after
+            else:
+                self._group_settings.pop(group, None)
 
     async def alter_broker_settings(
         self,

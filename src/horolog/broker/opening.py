@@ -73,6 +73,8 @@ class OpenedStorage:
     """State of an Apache Kafka that had this directory."""
     made_here: Mapping[str, list[str]]
     """Names of topics and broker settings that such a Kafka does not know."""
+    group_settings: dict[str, dict[str, str]]
+    """Settings of single groups."""
     login_secret: bytes = b""
     """Secret for salts of users that are not there; empty if no listener asks for a login."""
 
@@ -208,6 +210,7 @@ class _Opening:
             topics,
             self.left_behind,
             self._made_here(),
+            self.stored_settings.groups,
             secret,
         )
 

@@ -1,4 +1,4 @@
-"""Current and stored settings of a broker and its topics, and those of another's directory.
+"""Current and stored settings of a broker, its topics and groups, and another's directory.
 
 Invalid rows stay in the store. A setting that this version does not know is ignored: a later
 version wrote it. If a value is invalid, the intended one is unknown, so records do not expire.
@@ -11,19 +11,31 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from horolog.config import BrokerConfig, Settings, TopicConfig
 from horolog.config.setting import Status
-from horolog.config.tables import broker_setting, topic_setting, topic_settings
+from horolog.config.tables import broker_setting, group_setting, topic_setting, topic_settings
 from horolog.errors import Misconfigured
+from horolog.groups.consumers.values import GroupTimes
 from horolog.metadata.adopted import read_cluster_metadata
 from horolog.metadata.opening import read_stored, state_dir_of
-from horolog.metadata.rows import BROKER_SCOPE, SettingRow
+from horolog.metadata.rows import BROKER_SCOPE, GROUP_SCOPE, TOPIC_SCOPE, SettingRow
 from horolog.metadata.topics import Topic
 from horolog.storage.files import Files
 
 _LOG = logging.getLogger(__name__)
+
+
+_OF_GROUPS: Final = (
+    "consumer.session.timeout.ms",
+    "consumer.heartbeat.interval.ms",
+    "consumer.assignment.interval.ms",
+)
+
+
+def _within(text: str | None, default: int, least: int, most: int) -> int:
+    return default if text is None else min(max(int(text), least), most)
 
 
 class LiveSettings:
@@ -42,13 +54,43 @@ class LiveSettings:
         config = self.settings.topic_config(topic.overrides)
         return compacting(config) if topic.compacted else config
 
+    def of_group(self, own: Mapping[str, str]) -> GroupTimes:
+        """Return the effective settings of a group with these of its own.
+
+        A value that was set before the broker's bounds became narrower counts as the nearest
+        allowed one.
+        """
+        config = self.config
+        session_ms, interval_ms, assignment_ms = map(own.get, _OF_GROUPS)
+        return GroupTimes(
+            _within(
+                session_ms,
+                config.group_consumer_session_timeout_ms,
+                config.group_consumer_min_session_timeout_ms,
+                config.group_consumer_max_session_timeout_ms,
+            ),
+            _within(
+                interval_ms,
+                config.group_consumer_heartbeat_interval_ms,
+                config.group_consumer_min_heartbeat_interval_ms,
+                config.group_consumer_max_heartbeat_interval_ms,
+            ),
+            _within(
+                assignment_ms,
+                config.group_consumer_assignment_interval_ms,
+                config.group_consumer_min_assignment_interval_ms,
+                config.group_consumer_max_assignment_interval_ms,
+            ),
+        )
+
 
 @dataclass(slots=True)
 class StoredSettings:
-    """Stored settings by resource: a topic, a broker id, or "" for all brokers."""
+    """Stored settings by resource: a topic, a group, a broker id, or "" for all brokers."""
 
     topics: dict[str, dict[str, str]] = field(default_factory=dict)
     brokers: dict[str, dict[str, str]] = field(default_factory=dict)
+    groups: dict[str, dict[str, str]] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)
     """Topics with an invalid setting."""
     all_doubtful: bool = False
@@ -59,34 +101,38 @@ class StoredSettings:
         return not self.all_doubtful and topic not in self.doubtful
 
 
+_WITHOUT: Final = {
+    BROKER_SCOPE: ". No record expires until it is set to a value, and the broker started again",
+    TOPIC_SCOPE: ". No record of the topic expires until it is given settings again",
+    GROUP_SCOPE: "",
+}
+
+
 def read_stored_settings(rows: Iterable[SettingRow]) -> StoredSettings:
     """Validate the stored settings; invalid ones are logged."""
     found = StoredSettings()
+    scopes = {
+        BROKER_SCOPE: (broker_setting, found.brokers),
+        TOPIC_SCOPE: (topic_setting, found.topics),
+        GROUP_SCOPE: (group_setting, found.groups),
+    }
     for row in rows:
-        is_broker = row.scope == BROKER_SCOPE
-        whose = f"topic {row.resource}" if not is_broker else f"broker {row.resource or '(all)'}"
+        whose = f"{row.scope} {row.resource or '(all)'}"
+        find, scope = scopes[row.scope]
         try:
-            setting = (broker_setting if is_broker else topic_setting)(row.name)
+            setting = find(row.name)
         except ValueError as error:
             _LOG.warning("A stored setting of %s is ignored: %s", whose, error)
             continue
         try:
             setting.read(row.value, row.name)
         except ValueError as error:
-            _LOG.error(
-                "A stored setting of %s is ignored: %s. No record %s",
-                whose,
-                error,
-                "expires until it is set to a value, and the broker started again"
-                if is_broker
-                else "of the topic expires until it is given settings again",
-            )
-            if is_broker:
+            _LOG.error("A stored setting of %s is ignored: %s%s", whose, error, _WITHOUT[row.scope])
+            if row.scope == BROKER_SCOPE:
                 found.all_doubtful = True
-            else:
+            elif row.scope == TOPIC_SCOPE:
                 found.doubtful.add(row.resource)
             continue
-        scope = found.brokers if is_broker else found.topics
         scope.setdefault(row.resource, {})[row.name] = row.value
     return found
 

@@ -1,7 +1,7 @@
 """Broker and topic settings under Kafka's own names: type, default, bounds, synonyms.
 
-tables      `topic_settings.txt` and `broker_settings.txt`: every setting of Kafka 4 and its
-            status here; `setting` is a row, `values` and `rules` check its values
+tables      `topic_settings.txt`, `group_settings.txt`, `broker_settings.txt`: every setting of
+            Kafka 4 and its status here; `setting` is a row, `values` and `rules` check its values
 settings    `Settings`: given values by source, resolved to effective ones
 topic, broker   effective settings as typed values: `TopicConfig`, `BrokerConfig`
 describe    settings as DescribeConfigs returns them
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Operation,
         SettingChange,
         alter_broker,
+        alter_group,
         alter_topic,
         check_topic,
     )
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         Synonym,
         describe_broker,
         describe_cluster,
+        describe_group,
         describe_topic,
     )
     from horolog.config.exposure import require_closed
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from horolog.config.providers import files_of_secrets, with_provided
     from horolog.config.setting import Setting, Status, UpdateMode
     from horolog.config.settings import Settings, SettingSource
-    from horolog.config.tables import broker_settings, secrets_among, topic_settings
+    from horolog.config.tables import broker_settings, group_settings, secrets_among, topic_settings
     from horolog.config.tls import ListenerTls
     from horolog.config.tokens import TokenKeys, TokenSettings
     from horolog.config.topic import LONG_MAX, TopicConfig
@@ -64,13 +66,16 @@ __all__ = [
     "TopicConfig",
     "UpdateMode",
     "alter_broker",
+    "alter_group",
     "alter_topic",
     "broker_settings",
     "check_topic",
     "describe_broker",
     "describe_cluster",
+    "describe_group",
     "describe_topic",
     "files_of_secrets",
+    "group_settings",
     "host_port",
     "parse_properties",
     "require_closed",
@@ -82,9 +87,12 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "alter": "Operation SettingChange alter_broker alter_topic check_topic",
+        "alter": "Operation SettingChange alter_broker alter_group alter_topic check_topic",
         "broker": "BrokerConfig",
-        "describe": "DescribedSetting Synonym describe_broker describe_cluster describe_topic",
+        "describe": (
+            "DescribedSetting Synonym describe_broker describe_cluster describe_group "
+            "describe_topic"
+        ),
         "exposure": "require_closed",
         "listeners": "Endpoint host_port",
         "logins": "Login",
@@ -92,7 +100,7 @@ __getattr__, __dir__ = lazy_names(
         "providers": "files_of_secrets with_provided",
         "setting": "Setting Status UpdateMode",
         "settings": "Settings SettingSource",
-        "tables": "broker_settings secrets_among topic_settings",
+        "tables": "broker_settings group_settings secrets_among topic_settings",
         "tls": "ListenerTls",
         "tokens": "TokenKeys TokenSettings",
         "topic": "LONG_MAX TopicConfig",

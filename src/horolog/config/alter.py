@@ -1,18 +1,18 @@
 """Changes of settings while the broker runs: AlterConfigs and IncrementalAlterConfigs (KIP-339).
 
 Pure functions: they return the settings to store. A refusal carries Kafka's error code:
-`invalid_config` for topics, `invalid_request` for brokers (as in Kafka, see KAFKA-13609).
+`invalid_config` for topics and groups, `invalid_request` for brokers (as in Kafka, KAFKA-13609).
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from typing import NamedTuple
 
 from horolog.config.setting import Setting, UpdateMode
 from horolog.config.settings import Settings
-from horolog.config.tables import broker_setting, topic_setting
+from horolog.config.tables import broker_setting, group_setting, topic_setting
 from horolog.config.tls import PREFIX
 from horolog.config.topic import TopicConfig
 from horolog.config.values import SettingKind
@@ -54,17 +54,39 @@ def alter_topic(
     settings: Settings, overrides: Mapping[str, str], changes: Sequence[SettingChange]
 ) -> dict[str, str]:
     """Return the topic's overrides after `changes`, validated as a whole."""
+    after = _altered(settings, overrides, changes, topic_setting)
+    check_topic(settings, after)
+    return after
+
+
+def alter_group(
+    settings: Settings, overrides: Mapping[str, str], changes: Sequence[SettingChange]
+) -> dict[str, str]:
+    """Return the group's settings after `changes`, validated as a whole."""
+    after = _altered(settings, overrides, changes, group_setting)
+    try:
+        settings.check_group(after)
+    except ValueError as cause:
+        raise RequestRefused(ErrorCode.invalid_config, str(cause)) from None
+    return after
+
+
+def _altered(
+    settings: Settings,
+    overrides: Mapping[str, str],
+    changes: Sequence[SettingChange],
+    find: Callable[[str], Setting],
+) -> dict[str, str]:
     _refuse_doubles(changes)
     after = dict(overrides)
     for change in changes:
         try:
-            setting = None if change.operation == Operation.DELETE else topic_setting(change.name)
+            setting = None if change.operation == Operation.DELETE else find(change.name)
         except ValueError as cause:
             raise RequestRefused(ErrorCode.invalid_config, str(cause)) from None
         given = settings.given_for_topic(setting, after) if setting else ()
         current = next((text for (_, _, text), _ in given), setting.default if setting else None)
         _apply(after, change, setting, current)
-    check_topic(settings, after)
     return after
 
 

@@ -1,7 +1,9 @@
-"""Settings of consumer groups that bound each other (KIP-848)."""
+"""Settings of consumer groups that bound each other (KIP-848), and those that a group may have."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
+
+from horolog.config.tables import broker_settings
 
 _BOUNDED: Final = (
     (
@@ -57,3 +59,29 @@ def consumer_group_settings(values: Mapping[str, Any]) -> dict[str, tuple[str, .
             "most once, and at least one"
         )
     return {"group_consumer_assignors": names}
+
+
+def check_group(values: Mapping[str, Any], broker: Callable[[str], Any]) -> None:
+    """Check the settings of one group against those of the broker.
+
+    Args:
+        values: those that the group has, by name.
+        broker: returns the value of a broker setting.
+
+    Raises:
+        ValueError: one is out of the broker's bounds, or a session is not longer than an interval
+            of heartbeats.
+    """
+    for name, value in values.items():
+        kind, _, rest = name.partition(".")
+        least, most = (f"group.{kind}.{bound}.{rest}" for bound in ("min", "max"))
+        if least in broker_settings() and not broker(least) <= value <= broker(most):
+            raise ValueError(
+                f"{name} must be in the range {broker(least)} to {broker(most)} inclusive."
+            )
+    for kind in ("consumer", "share", "streams"):
+        names = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        given = values.keys() & {*names}
+        session_ms, interval_ms = (values.get(name, broker(f"group.{name}")) for name in names)
+        if given and session_ms <= interval_ms:
+            raise ValueError(f"{names[0]} must be greater than {names[1]}")

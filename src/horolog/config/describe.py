@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from horolog.config.setting import Setting, Status, UpdateMode
 from horolog.config.settings import Given, Settings, SettingSource
-from horolog.config.tables import broker_setting, broker_settings, topic_settings
+from horolog.config.tables import broker_setting, broker_settings, group_settings, topic_settings
 from horolog.config.values import SettingKind, Value, to_text
 from horolog.security.stores import Hidden
 
@@ -54,6 +54,22 @@ def describe_topic(
             given.insert(0, difference)
         if given or not setting.is_unlisted:
             entries.append(_entry(setting, given, _topic_defaults(setting), read_only=False))
+    return entries
+
+
+def describe_group(
+    settings: Settings, overrides: Mapping[str, str], names: Collection[str] | None = None
+) -> list[DescribedSetting]:
+    """Return all settings of a group, or the existing ones of `names`, in their order.
+
+    A value is shown as it was set, also where the broker's bounds do not allow it any more.
+    """
+    entries = []
+    for setting in _asked_for(group_settings(), names):
+        given = list(settings.given_for_topic(setting, overrides, SettingSource.GROUP))
+        if given or not setting.is_unlisted:
+            defaults = _topic_defaults(setting) or _broker_defaults(setting)
+            entries.append(_entry(setting, given, defaults, read_only=False))
     return entries
 
 

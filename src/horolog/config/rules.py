@@ -12,6 +12,8 @@ Test = Callable[[Value], bool]
 _NUMBER = r"-?[0-9.]+"
 _RANGE = re.compile(rf"(?:at least )?({_NUMBER})(?: to ({_NUMBER}))?(?:, or ({_NUMBER}))?")
 _RELEASE = "a release of Kafka from 0.8.0 to 3.9"
+_START = "earliest or latest or by_duration:PnDTnHnMn.nS"
+_DURATION = re.compile(r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?", re.ASCII)
 _REPLICAS = "* or partition:broker,partition:broker,..."
 
 
@@ -29,6 +31,8 @@ def rule_of(words: str) -> ValueRule | None:
         return None
     if words == _REPLICAS:
         return ValueRule(words, _is_throttled_replicas)
+    if words == _START:
+        return ValueRule(words, _is_start)
     if words == _RELEASE:
         return ValueRule(words, lambda value: is_release(str(value)))
     if match := _RANGE.fullmatch(words):
@@ -48,6 +52,10 @@ def _number_between(least: str, most: str | None, special: str | None) -> Test:
     high = float("inf") if most is None else float(most)
     other = None if special is None else float(special)
     return lambda value: isinstance(value, int | float) and (low <= value <= high or value == other)
+
+
+def _is_start(value: Value) -> bool:
+    return value in ("earliest", "latest") or _DURATION.fullmatch(str(value)) is not None
 
 
 def _is_throttled_replicas(value: Value) -> bool:

@@ -18,7 +18,7 @@ from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from horolog.config.broker import BrokerConfig
-from horolog.config.consumer_groups import consumer_group_settings
+from horolog.config.consumer_groups import check_group, consumer_group_settings
 from horolog.config.listeners import (
     INTER_BROKER,
     INTER_MECHANISM,
@@ -41,7 +41,13 @@ from horolog.config.logins import (
 from horolog.config.providers import providers_of
 from horolog.config.releases import IGNORED_SINCE, ZSTD_SINCE, record_format_of, release_of
 from horolog.config.setting import Setting
-from horolog.config.tables import broker_setting, broker_settings, topic_setting, topic_settings
+from horolog.config.tables import (
+    broker_setting,
+    broker_settings,
+    group_setting,
+    topic_setting,
+    topic_settings,
+)
 from horolog.config.tls import OF_METRICS, PREFIX, parse_tls
 from horolog.config.topic import LONG_MAX, TopicConfig
 from horolog.config.values import Value
@@ -70,6 +76,7 @@ class SettingSource(IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     DYNAMIC_BROKER_LOGGER = 6
+    GROUP = 8
 
 
 class Given(NamedTuple):
@@ -143,6 +150,15 @@ class Settings:
                 message = message.replace(text, "[hidden]")
         return message
 
+    def check_group(self, overrides: Mapping[str, str]) -> None:
+        """Check the settings of a group.
+
+        Raises:
+            ValueError: a name is unknown, or a value invalid or out of the broker's bounds.
+        """
+        values = {name: group_setting(name).read(text) for name, text in overrides.items()}
+        check_group(values, self._broker_value)
+
     def unknown(self) -> list[str]:
         """Return a sentence for each given name that is no broker setting."""
         return [
@@ -166,13 +182,19 @@ class Settings:
         ]
 
     def given_for_topic(
-        self, setting: Setting, overrides: Mapping[str, str]
+        self,
+        setting: Setting,
+        overrides: Mapping[str, str],
+        source: SettingSource = SettingSource.TOPIC,
     ) -> Iterator[tuple[Given, Value]]:
-        """Yield every value given for a topic setting, the effective one first."""
-        yield from _given_in(overrides, SettingSource.TOPIC, setting)
-        for source, layer in self._layers():
+        """Yield every value given for a topic setting, the effective one first.
+
+        Likewise for a setting of a group, whose `source` is another.
+        """
+        yield from _given_in(overrides, source, setting)
+        for of_layer, layer in self._layers():
             for fallback in map(broker_setting, setting.falls_back_to):
-                for given, value in _given_in(layer, source, fallback):
+                for given, value in _given_in(layer, of_layer, fallback):
                     yield given, _in_ms(value, fallback.name)
 
     def given_for_broker(self, setting: Setting) -> Iterator[tuple[Given, Value]]:

@@ -1,4 +1,4 @@
-"""Tables of settings, read from `topic_settings.txt` and `broker_settings.txt`.
+"""Tables of settings, read from `topic_settings.txt`, `group_settings.txt`, `broker_settings.txt`.
 
 Loaded on first use, so that importing `horolog.config` stays cheap.
 """
@@ -36,6 +36,17 @@ def topic_settings() -> Mapping[str, Setting]:
 def broker_settings() -> Mapping[str, Setting]:
     """Return every broker setting by name."""
     return {setting.name: setting for setting in _read_table("broker_settings.txt")}
+
+
+@cache
+def group_settings() -> Mapping[str, Setting]:
+    """Return every setting of a single group by name."""
+    return {setting.name: setting for setting in _read_table("group_settings.txt")}
+
+
+def group_setting(name: str) -> Setting:
+    """Return the setting of groups with this name; `ValueError` if it does not exist."""
+    return _find(name, group_settings(), "group")
 
 
 def topic_setting(name: str) -> Setting:
@@ -125,7 +136,8 @@ def _find(name: str, table: Mapping[str, Setting], scope: str) -> Setting:
 def _suggestion(name: str, table: Mapping[str, Setting], scope: str) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - only a mistake pays for it
 
-    other = broker_settings() if scope == "topic" else topic_settings()
+    others = {"topic": broker_settings(), "broker": topic_settings(), "group": {}}
+    other = others[scope]
     if name in other:
         inherits = [s.name for s in topic_settings().values() if name in s.falls_back_to]
         meant = inherits[0] if scope == "topic" and inherits else other[name].falls_back_to[:1]
@@ -136,7 +148,7 @@ def _suggestion(name: str, table: Mapping[str, Setting], scope: str) -> str:
 
 
 def _read_table(file_name: str) -> Iterator[Setting]:
-    of_topics = file_name.startswith("topic")
+    of_brokers = file_name.startswith("broker")
     status, why = Status.OBEYED, ""
     text = Path(__file__).with_name(file_name).read_text(encoding="utf-8")
     for line in text.splitlines():
@@ -144,10 +156,10 @@ def _read_table(file_name: str) -> Iterator[Setting]:
             word, _, why = line.strip("[]").partition(": ")
             status = Status[word.upper()]
         elif line and not line.startswith("#"):
-            yield _read_row(line, status, why, of_topics=of_topics)
+            yield _read_row(line, status, why, of_brokers=of_brokers)
 
 
-def _read_row(line: str, status: Status, why: str, *, of_topics: bool) -> Setting:
+def _read_row(line: str, status: Status, why: str, *, of_brokers: bool) -> Setting:
     name, kind, default, words, fifth, doc = (cell.strip() for cell in line.split("|", 5))
     kind, _, mark = kind.partition(", ")
     return Setting(
@@ -158,8 +170,8 @@ def _read_row(line: str, status: Status, why: str, *, of_topics: bool) -> Settin
         doc=doc,
         status=status,
         why=why,
-        update=UpdateMode.CLUSTER_WIDE if of_topics else UpdateMode(fifth),
-        falls_back_to=tuple(fifth.split(", ")) if of_topics and fifth else (),
+        update=UpdateMode(fifth) if of_brokers else UpdateMode.CLUSTER_WIDE,
+        falls_back_to=tuple(fifth.split(", ")) if fifth and not of_brokers else (),
         aliases=_ALIASES.get(name, ()),
         internal=mark == "internal",
         gone=mark == "gone",

@@ -41,14 +41,17 @@ __getattr__, __dir__ = lazy_names(
         "forms": "KafkaForm",
         "group_history": "read_group_history",
         "home": "PROPERTIES Signs is_own signs_in state_dir_beside",
-        "image": "BROKER TOPIC Image",
+        "image": "BROKER GROUP TOPIC Image",
         "log": "MetadataLog",
         "mapping": "DirectoryNode",
         "open_transactions": "committed_in",
         "opening": "open_store state_dir_of",
         "reconcile": "MAX_CREATED FoundPartitions StartPlan TopicOnDisk stored_count",
         "reserve": "Reserve",
-        "rows": "AS_FOUND BROKER_SCOPE TOPIC_SCOPE FollowedRow SettingRow SourceRow TopicRow",
+        "rows": (
+            "AS_FOUND BROKER_SCOPE GROUP_SCOPE TOPIC_SCOPE FollowedRow SettingRow SourceRow "
+            "TopicRow"
+        ),
         "snapshots": "SnapshotId snapshot_batches snapshots_in",
         "store": "MetadataStore",
         "taking_over": "UNASSIGNED static_voters why_not",

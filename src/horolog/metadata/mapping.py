@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.metadata import state
-from horolog.metadata.image import BROKER, TOPIC, Image
+from horolog.metadata.image import BROKER, GROUP, TOPIC, Image
 from horolog.metadata.reconcile import stored_count
 from horolog.metadata.rows import (
     AS_FOUND,
     BROKER_SCOPE,
+    GROUP_SCOPE,
     TOPIC_SCOPE,
     FollowedRow,
     SettingRow,
@@ -227,8 +228,9 @@ def carried(
     for setting in rows.settings:
         if setting.scope == TOPIC_SCOPE:
             given[setting.resource][setting.name] = setting.value
-        elif setting.scope == BROKER_SCOPE:
-            records.append(Config(BROKER, setting.resource, setting.name, setting.value))
+        else:
+            kind = BROKER if setting.scope == BROKER_SCOPE else GROUP
+            records.append(Config(kind, setting.resource, setting.name, setting.value))
     followed = {row.topic: row for row in rows.followed}
     if beside.features:
         kept = {row.name for row in rows.topics} | names.INTERNAL_TOPICS
@@ -292,6 +294,8 @@ def stored(image: Image) -> Stored:
                 for item in its.items()
                 if resource or not state.is_hidden(item[0])
             ]
+        elif kind == GROUP:
+            settings += [SettingRow(GROUP_SCOPE, resource, *item) for item in its.items()]
     return Stored(
         topics,
         settings,

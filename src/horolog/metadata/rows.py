@@ -15,6 +15,7 @@ AS_FOUND: Final = 0
 
 TOPIC_SCOPE = "topic"
 BROKER_SCOPE = "broker"
+GROUP_SCOPE = "group"
 
 
 class TopicRow(NamedTuple):
@@ -40,7 +41,7 @@ class TopicRow(NamedTuple):
 
 
 class SettingRow(NamedTuple):
-    """One setting; `resource` is a topic, a broker id, or "" for all brokers."""
+    """One setting; `resource` is a topic, a group, a broker id, or "" for all brokers."""
 
     scope: str
     resource: str

@@ -22,7 +22,7 @@ from horolog.config.tables import secrets_among
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.metadata import mapping, state
 from horolog.metadata.home import OWN
-from horolog.metadata.image import BROKER, Image
+from horolog.metadata.image import BROKER, GROUP, Image
 from horolog.metadata.log import MetadataLog
 from horolog.metadata.mapping import DirectoryNode
 from horolog.metadata.reserve import Reserve
@@ -257,6 +257,14 @@ class MetadataStore:
         if secrets_among(changes):
             self._log.hide()
         self._append(mapping.settings_changed(self.image, changes, resource))
+
+    def change_group_settings(self, group: str, changes: Mapping[str, str | None]) -> None:
+        """Change settings of a group; None deletes a setting.
+
+        Raises:
+            StorageFailed: as `put_topic`.
+        """
+        self._append(mapping.settings_changed(self.image, changes, group, GROUP))
 
     def change_entries(self, added: Mapping[UUID, AclEntry], removed: Collection[UUID]) -> None:
         """Add and remove access control entries.

@@ -1,7 +1,7 @@
-"""Requests about settings of topics and brokers, and levels of loggers."""
+"""Requests about settings of topics, groups and brokers, and levels of loggers."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -25,6 +25,7 @@ from horolog.config import (
     SettingChange,
     describe_broker,
     describe_cluster,
+    describe_group,
     describe_topic,
 )
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
         ListConfigResourcesResponse,
     )
 
-# --- What AlterConfigs, IncrementalAlterConfigs and DescribeConfigs are about: topics and brokers
+# --- What AlterConfigs, IncrementalAlterConfigs and DescribeConfigs are about
 
 
 async def alter_each(
@@ -117,6 +118,12 @@ async def _alter(
         case ResourceType.BROKER:
             is_of_all = check_broker(broker, name)
             alter = partial(broker.controller.alter_broker_settings, cluster_wide=is_of_all)
+        case ResourceType.GROUP:
+            if not name:
+                raise RequestRefused(
+                    ErrorCode.invalid_request, "Default group resources are not allowed."
+                )
+            alter = partial(broker.controller.alter_group_settings, name)
         case ResourceType.BROKER_LOGGER if not replaces:
             check_logger_broker(broker, name)
             alter_loggers(changes, validate_only=validate_only)
@@ -164,23 +171,18 @@ def check_logger_broker(broker: BrokerParts, name: str) -> None:
         raise RequestRefused(ErrorCode.invalid_request, "Broker id must not be empty")
 
 
-_WITHOUT_SETTINGS: Final[Mapping[int, str]] = {
-    ResourceType.CLIENT_METRICS: "client metrics",
-    ResourceType.GROUP: "groups",
-}
-
-
 def without_settings(number: int) -> RequestRefused:
     """Return the error for a kind of resource that has no settings here."""
-    what = _WITHOUT_SETTINGS.get(number, "an unknown kind")
+    what = "client metrics" if number == ResourceType.CLIENT_METRICS else "an unknown kind"
     return RequestRefused(
         ErrorCode.invalid_request,
-        f"there are no settings of {what} (resource type {number}) here: those of topics (2) and "
-        "brokers (4) can be described and changed, and levels of loggers (8), incrementally",
+        f"there are no settings of {what} (resource type {number}) here: those of topics (2), "
+        "brokers (4) and groups (32) can be described and changed, and levels of loggers (8), "
+        "incrementally",
     )
 
 
-# --- DescribeConfigs: the settings of topics and brokers, with sources and synonyms -----
+# --- DescribeConfigs: the settings of each resource, with sources and synonyms -----
 #
 # v1  source and synonyms instead of is_default (KIP-226)
 # v2  throttle time semantics only
@@ -267,6 +269,7 @@ class _Descriptions:
                 f"ask for {_MOST_REPEATED} resources twice at most in a request",
             )
         broker, keys = self._broker, await _distinct(self._request, asked)
+        settings = broker.settings
         if resource_type in set(ResourceType):
             needs, api_key = needs_of_questions(resource_type, keys), ApiKey.DESCRIBE_CONFIGS
             check_rights(broker, self._request.peer, api_key, resource_type, name, needs)
@@ -275,14 +278,18 @@ class _Descriptions:
                 return await self._of_topic(name, keys)
             case ResourceType.BROKER:
                 describe_all = describe_cluster if check_broker(broker, name) else describe_broker
-                found = [self._described(entry) for entry in describe_all(broker.settings, keys)]
+                found = [self._described(entry) for entry in describe_all(settings, keys)]
                 return found + await self._answers(ResourceType.BROKER, name, keys)
             case ResourceType.BROKER_LOGGER:
                 check_logger_broker(broker, name)
                 return [self._described(entry) for entry in describe_loggers(keys)]
+            case ResourceType.GROUP:
+                if not name:
+                    raise RequestRefused(ErrorCode.invalid_request, "Group name must not be empty")
+                own = broker.group_settings.get(name, {})
+                found = [self._described(entry) for entry in describe_group(settings, own, keys)]
+                return found + await self._answers(ResourceType.GROUP, name, keys)
             case number:
-                if number == ResourceType.GROUP and name and questions_in(keys):
-                    return await self._answers(ResourceType.GROUP, name, keys)
                 raise without_settings(number)
 
     async def _of_topic(self, name: str, keys: Keys) -> "list[DescribeConfigsResourceResult]":
@@ -331,7 +338,7 @@ class _Descriptions:
         }
 
 
-# --- AlterConfigs: replaces all dynamic settings of topics and brokers ------------------
+# --- AlterConfigs: replaces all dynamic settings of a resource -------------------------
 #
 # v1  as v0
 # v2  flexible
@@ -387,11 +394,13 @@ async def list_config_resources(
 
 
 def _names(broker: BrokerParts, kind: ResourceType) -> Iterator[str]:
-    """Yield the names of one kind. Groups and client metrics have no settings here."""
+    """Yield the names of one kind: of groups those that have settings. Client metrics have none."""
     match kind:
         case ResourceType.TOPIC:
             yield from (topic.name for topic in broker.topics)
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
             yield str(broker.config.node_id)
-        case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+        case ResourceType.GROUP:
+            yield from list(broker.group_settings)
+        case ResourceType.CLIENT_METRICS:
             pass
