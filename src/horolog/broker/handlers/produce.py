@@ -227,8 +227,14 @@ def produce_single(
     topic = partition = None
     try:
         topic = find_topic(broker, version, name, topic_id)
-        if broker.access.rights is not None:
-            _check_single(broker, peer, asked, topic)
+        access = broker.access
+        if access.rights is not None:
+            if transactional_header(records) is not None:
+                _check_transactional_id(broker, peer, transactional)
+            if topic is not None or version < 13:
+                written = name if topic is None else topic.name
+                if not access.allows(peer, ApiKey.PRODUCE, TOPIC, written):
+                    raise refusal(TOPIC)
         partition = find_partition(broker, version, acks, topic, index)
         if transactional is not None:
             return _append_admitted(broker, peer, asked, topic, partition)
@@ -243,28 +249,15 @@ def produce_single(
     return _single_appended(broker, asked, appended, partition, peer.host)
 
 
-def _check_single(
-    broker: BrokerParts, peer: Peer, asked: SingleProduce, topic: Topic | None
-) -> None:
-    """Check that a client may send a batch.
+def _check_transactional_id(broker: BrokerParts, peer: Peer, transactional_id: str | None) -> None:
+    """Check that a client may send a transactional batch.
 
     Raises:
-        RequestRefused: it may not use its transactional id (53), or write to the topic (29).
+        RequestRefused: it may not use its transactional id, or gives none (53).
     """
-    access = broker.access
-    if transactional_header(asked.records) is not None:
-        transactional_id = asked.transactional_id
-        if transactional_id is None:
-            raise refusal(TRANSACTIONAL_ID)
-        access.check(peer, ApiKey.PRODUCE, TRANSACTIONAL_ID, transactional_id)
-    if topic is not None:
-        name = topic.name
-    elif asked.version < 13:
-        name = asked.name
-    else:
-        return
-    if not access.allows(peer, ApiKey.PRODUCE, TOPIC, name):
-        raise refusal(TOPIC)
+    if transactional_id is None:
+        raise refusal(TRANSACTIONAL_ID)
+    broker.access.check(peer, ApiKey.PRODUCE, TRANSACTIONAL_ID, transactional_id)
 
 
 async def _append_admitted(
