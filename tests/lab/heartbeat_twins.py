@@ -78,8 +78,12 @@ class HeartbeatTwins:
         self.topics = list(TOPICS) if several else ["c"]
         for name in self.topics:
             self.create(name)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the coordinators know the topics, and have one of their own."""
         time.sleep(_SETTLE_S)
-        for twin in self.both:  # the coordinator's topic is made
+        for twin in self.both:
             asked = {"key_type": 0, "coordinator_keys": [self.prefix]}
             until = time.monotonic() + PATIENCE_S
             while True:
@@ -92,6 +96,10 @@ class HeartbeatTwins:
         for twin in self.both:
             twin.connection.socket.close()
 
+    def label(self, twin: Twin, member_id: str) -> str:
+        """What a member is called in both groups."""
+        return member_id
+
     # --- asking ---------------------------------------------------------------------------
 
     def alike(self, what: str, ask: Callable[[Twin], Any]) -> Any:
@@ -100,9 +108,10 @@ class HeartbeatTwins:
         assert ours == theirs, "\n".join([*self.log, f"ours   {ours}", f"theirs {theirs}"])
         return ours
 
-    def create(self, name: str) -> None:
+    def create(self, name: str, partitions: int | None = None) -> None:
+        count = TOPICS[name] if partitions is None else partitions
         for twin in self.both:
-            topic = {"name": self.prefix + name, "num_partitions": TOPICS[name]}
+            topic = {"name": self.prefix + name, "num_partitions": count}
             asked = {**topic, "replication_factor": 1}
             (made,) = twin.connection.ask(
                 ApiKey.CREATE_TOPICS, 7, topics=[asked], timeout_ms=30_000
@@ -110,7 +119,7 @@ class HeartbeatTwins:
             assert not made.error_code, made
             twin.ids[name] = made.topic_id
             twin.names[made.topic_id] = name
-        self.partitions[name] = TOPICS[name]
+        self.partitions[name] = count
         self.log.append(f"create {name}")
 
     def delete(self, name: str) -> None:
@@ -340,7 +349,7 @@ class HeartbeatTwins:
             self.widen(name)
         elif len(self.topics) > 1:
             self.delete(name)
-        time.sleep(_SETTLE_S)
+        self.settle()
 
     def look(self) -> None:
         def describe(twin: Twin) -> Any:
@@ -348,7 +357,8 @@ class HeartbeatTwins:
             (group,) = twin.connection.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, **asked).groups
             members = [
                 (
-                    *(it.member_id, it.instance_id, it.rack_id, it.member_epoch, it.member_type),
+                    self.label(twin, it.member_id),
+                    *(it.instance_id, it.rack_id, it.member_epoch, it.member_type),
                     sorted(it.subscribed_topic_names),
                     twin.named(it.assignment.topic_partitions),
                     twin.named(it.target_assignment.topic_partitions),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from horolog.groups.consumers.topic_hash import *
     from horolog.groups.consumers.topic_patterns import *
     from horolog.groups.consumers.values import *
+    from horolog.groups.embedded import *
     from horolog.groups.group import *
     from horolog.groups.offsets import *
     from horolog.groups.pending import *
@@ -53,6 +54,7 @@ __getattr__, __dir__ = lazy_names(
         "consumers.java_order": ("map_order set_order text_hash text_key uuid_hash uuid_key"),
         "consumers.topic_hash": "metadata_hash topic_hash",
         "consumers.topic_patterns": "MOST_RESOLVED RESOLVING_SECONDS check_pattern resolve",
+        "embedded": "read_assignment read_subscription",
         "group": "Group",
         "offsets": "CommittedOffsets",
         "pending": "SLICE",

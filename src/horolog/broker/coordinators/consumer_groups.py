@@ -134,6 +134,7 @@ class ConsumerGroups:
             return GroupDecision(None)
         if group.is_idle:
             return self._groups.emptied(entry, group)
+        self._groups.limits.check(asked)
         if not any(rules.limits.policy):
             raise RequestRefused(
                 ErrorCode.inconsistent_group_protocol,

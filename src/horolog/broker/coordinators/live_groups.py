@@ -103,7 +103,7 @@ class LiveGroups:
         rules: ConsumerRules,
     ) -> None:
         self.rules = rules
-        self._limits = limits
+        self.limits = limits
         self._store = store
         self._clock = clock
         self._offsets = offsets
@@ -147,7 +147,7 @@ class LiveGroups:
 
     def create(self, entry: GroupEntry) -> Group:
         """Create the group of an entry."""
-        group = entry.group = Group(entry.group_id, self._limits, self._capacity)
+        group = entry.group = Group(entry.group_id, self.limits, self._capacity)
         return group
 
     def consumer_group(self, group_id: str) -> ConsumerGroup:

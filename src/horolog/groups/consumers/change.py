@@ -148,7 +148,7 @@ class Change:
             self.drop_pattern(before)
         to_known = regex_changed and (not after.regex or after.regex in group.patterns)
         self._bumps = names_changed or to_known
-        if self._preferred(before) != self._preferred(after):
+        if group.preferred_assignor() != self._preferred():
             self._bumps = True
 
     def drop_pattern(self, before: Member) -> None:
@@ -168,10 +168,15 @@ class Change:
         if after is not None and not seen:
             yield after
 
-    def _preferred(self, changed: Member) -> str:
-        return self.group.preferred_assignor(self.replaced, changed)
+    def _preferred(self) -> str:
+        return self.group.preferred_assignor(self._before, self._after)
 
     # --- epochs -------------------------------------------------------------------------
+
+    @property
+    def is_stale(self) -> bool:
+        """True if the members have to be assigned anew."""
+        return self._epoch > self._assignment_epoch
 
     def raise_epoch(self) -> None:
         """Raise the epoch of the group if its members have to be assigned anew."""
@@ -229,11 +234,8 @@ class Change:
             subscribers.append(
                 Subscriber(member.member_id, member.instance_id, ids[subscription], previous)
             )
-        assignor = self.group.limits.assignors[0]
-        if self._after is not None:
-            assignor = self._preferred(self._after)
         homogeneous = len(ids) <= 1 and not any(names and regex for names, regex in ids)
-        return AssignmentJob(assignor, subscribers, counts, homogeneous)
+        return AssignmentJob(self._preferred(), subscribers, counts, homogeneous)
 
     # --- partitions ---------------------------------------------------------------------
 

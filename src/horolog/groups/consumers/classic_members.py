@@ -10,7 +10,7 @@ from uuid import UUID
 
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.groups.consumers.change import Assigned, Change, Now
-from horolog.groups.consumers.conversion import becoming_classic
+from horolog.groups.consumers.conversion import becoming_classic, may_become_classic
 from horolog.groups.consumers.group import ConsumerGroup
 from horolog.groups.consumers.heartbeats import check_size, known, new_member, removed
 from horolog.groups.consumers.values import (
@@ -62,10 +62,14 @@ def join(
     change = Change(group, topics, now, made)
     before = _before(change, asked, member_id)
     is_new = before.member_id not in group.members and change.replaced is None
-    change.subscribe(before, _joined(before, asked, subscription), is_new=is_new)
+    after = _joined(before, asked, subscription)
+    change.subscribe(before, after, is_new=is_new)
     change.raise_epoch()
-    change.assign()
-    member = change.reconcile(_owned(subscription, topics))
+    downgrades = change.replaced is not None and may_become_classic(group, list(change.members()))
+    if not downgrades:
+        change.assign()
+    rebalances = downgrades and change.is_stale
+    member = after if rebalances else change.reconcile(_owned(subscription, topics))
     change.timers += [
         Timer(TimerKind.JOIN, member_id),
         Timer(TimerKind.SESSION, member_id, asked.session_timeout_ms),
@@ -74,9 +78,9 @@ def join(
     protocol = asked.protocols[0].name
     answer = Joined(ErrorCode.none, member_id, member.current.epoch, _CONSUMER, protocol)
     step = change.step(answer)
-    if change.replaced is None:
+    if not downgrades:
         return step
-    return becoming_classic(group, list(change.members()), topics, step, rebalances=False) or step
+    return becoming_classic(group, list(change.members()), topics, step, rebalances=rebalances)
 
 
 def _subscription(group: ConsumerGroup, asked: Join, member_id: str) -> Subscription:
@@ -188,14 +192,15 @@ def leave(group: ConsumerGroup, members: Sequence[tuple[str, str | None]], topic
     errors: list[ErrorCode] = []
     gone: dict[str, Member] = {}
     for member_id, instance_id in members:
-        static = None if instance_id is None else group.of_instance(instance_id)
-        by_instance = static is not None and not member_id
-        member = static if by_instance else group.members.get(member_id)
         error = ErrorCode.none
-        if member is None or member.member_id in gone:
+        if instance_id is None:
+            member = group.members.get(member_id)
+        else:
+            member = group.of_instance(instance_id)
+        if member is None:
             error = ErrorCode.unknown_member_id
-        elif instance_id is not None and static is not member:
-            error = ErrorCode.unknown_member_id if static is None else ErrorCode.fenced_instance_id
+        elif instance_id is not None and member_id not in ("", member.member_id):
+            error = ErrorCode.fenced_instance_id
         else:
             gone[member.member_id] = member
         errors.append(error)

@@ -128,6 +128,14 @@ def _no_upgrade(group: Group, why: str) -> RequestRefused:
 # --- down ---------------------------------------------------------------------------------
 
 
+def may_become_classic(group: ConsumerGroup, left: Sequence[Member]) -> bool:
+    """Return True if members are to be a classic group."""
+    limits = group.limits
+    if not left or not limits.policy.downgrade or len(left) > limits.max_classic_size:
+        return False
+    return all(member.is_classic for member in left) and _common_protocol(left) is not None
+
+
 def becoming_classic(
     group: ConsumerGroup,
     left: Sequence[Member],
@@ -135,24 +143,17 @@ def becoming_classic(
     step: Step,
     *,
     rebalances: bool,
-) -> Step | None:
-    """Return the step that makes a classic group of members of which all are classic.
-
-    None if it may not become one.
+) -> Step:
+    """Return the step that makes a classic group of members that are to be one.
 
     Args:
         left: members that the group will have.
         step: what would be done otherwise.
-        rebalances: False if a static member takes the place of the last other one.
+        rebalances: False if a static member takes the place of the last other one, and has all
+            that it is to have.
     """
-    limits = group.limits
-    if not left or not limits.policy.downgrade or len(left) > limits.max_classic_size:
-        return None
-    if not all(member.is_classic for member in left):
-        return None
     protocol = _common_protocol(left)
-    if protocol is None:
-        return None
+    assert protocol is not None
     epoch = max([group.epoch, *(member.current.epoch for member in left)])
     members = tuple(_value(member, protocol, topics) for member in left)
     row = GroupRow(
@@ -184,8 +185,8 @@ def _value(member: Member, protocol: str, topics: Topics) -> MemberValue:
     assert classic is not None
     subscription = next(data for name, data in classic.protocols if name == protocol)
     named = [
-        NamedPartitions(topic.name, tuple(sorted(epochs)))
-        for topic_id, epochs in member.current.assigned.items()
+        NamedPartitions(topic.name, tuple(sorted(partitions)))
+        for topic_id, partitions in (member.target or {}).items()
         if (topic := topics.find_id(topic_id)) is not None
     ]
     assignment = assignment_bytes(ClassicAssignment(tuple(named)), version_of(subscription))

@@ -97,6 +97,7 @@ class ConsumerGroup:
         self._static: dict[str, str] = {}
         self._topics: Counter[str] = Counter()
         self._regexes: Counter[str] = Counter()
+        self._assignors: Counter[str | None] = Counter()
         self._owners: dict[UUID, dict[int, str]] = {}
         self._member_bytes = 0
         self._owned = 0
@@ -201,6 +202,7 @@ class ConsumerGroup:
             counts[key] += sign
             if not counts[key]:
                 del counts[key]
+        self._assignors[member.metadata.assignor] += sign
         self._member_bytes += sign * metadata_bytes(member.member_id, member.metadata)
         instance_id = member.instance_id
         if instance_id is None:
@@ -317,22 +319,21 @@ class ConsumerGroup:
         """Number of members of each pattern."""
         return self._regexes
 
-    def preferred_assignor(self, without: str | None = None, changed: Member | None = None) -> str:
+    def preferred_assignor(self, before: Member | None = None, after: Member | None = None) -> str:
         """Return the assignor that most members name; the default if none names one.
 
         Args:
-            without: a member that is left out.
-            changed: a member as it will be, or as it was.
+            before, after: a member as it was and as it will be.
         """
-        named: Counter[str] = Counter()
-        for member in self.members.values():
-            is_changed = changed is not None and member.member_id == changed.member_id
-            if member.member_id != without and not is_changed:
-                named[member.metadata.assignor or ""] += 1
-        if changed is not None:
-            named[changed.metadata.assignor or ""] += 1
-        known = [name for name in named if name in self.limits.assignors]
-        return max(known, key=lambda name: named[name], default=self.limits.assignors[0])
+        named = self._assignors
+        if before is not None and after is not None:
+            named = Counter(named)
+            named[before.metadata.assignor] -= 1
+            named[after.metadata.assignor] += 1
+        # Of several that as many members name, Kafka's hash table has `uniform` first.
+        known = sorted(self.limits.assignors, reverse=True)
+        preferred = max(known, key=lambda name: named[name])
+        return preferred if named[preferred] else self.limits.assignors[0]
 
     def assignment_is_due(self, now_ms: int) -> bool:
         """Return True if members may be assigned anew, in milliseconds of the event loop."""

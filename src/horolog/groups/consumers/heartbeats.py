@@ -2,7 +2,7 @@
 
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.consumers.change import Assigned, Change, Now, hash_of, removal
-from horolog.groups.consumers.conversion import becoming_classic
+from horolog.groups.consumers.conversion import becoming_classic, may_become_classic
 from horolog.groups.consumers.group import ConsumerGroup, has_left_for_now, metadata_bytes
 from horolog.groups.consumers.topic_patterns import check_pattern
 from horolog.groups.consumers.values import (
@@ -227,7 +227,9 @@ def removed(
     if not left:
         records.append((TargetEpochKey(group_id), TargetEpochValue(epoch)))
     step = Step(answer, records, checked_version=topics.version)
-    return becoming_classic(group, left, topics, step, rebalances=True) or step
+    if not may_become_classic(group, left):
+        return step
+    return becoming_classic(group, left, topics, step, rebalances=True)
 
 
 def expired(group: ConsumerGroup, topics: Topics, now_ms: int) -> Step | None:

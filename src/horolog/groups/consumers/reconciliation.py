@@ -76,13 +76,14 @@ def _without_unsubscribed(
 ) -> Current:
     """Take away the partitions of topics that a member subscribes to no more (KAFKA-19431)."""
     gone = current.assigned.keys() - subscribed
-    if not gone:
+    if not gone and (subscribed or current.pending):
         return current
+    current = current._replace(previous_epoch=current.epoch)
     keep = {topic_id: it for topic_id, it in current.assigned.items() if topic_id in subscribed}
     pending = {topic_id: dict(epochs) for topic_id, epochs in current.pending.items()}
     for topic_id in gone:
         pending.setdefault(topic_id, {}).update(current.assigned[topic_id])
-    if _owns(owned, pending):
+    if pending and _owns(owned, pending):
         unrevoked = MemberState.UNREVOKED_PARTITIONS
         return current._replace(state=unrevoked, assigned=keep, pending=pending)
     return current._replace(assigned=keep)
