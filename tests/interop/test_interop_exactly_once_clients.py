@@ -39,13 +39,22 @@ NEWEST_JAVA, OLDER_JAVA = "Java 4.4, second flow", "Java 3.9, first flow"
 SECOND_GO, FIRST_GO = "franz-go, second flow", "franz-go, first flow"
 SARAMA, KAFKAJS = "sarama", "KafkaJS"
 PYTHON = ("confluent-kafka", "aiokafka", "kafka-python")
-KINDS = (NEWEST_JAVA, OLDER_JAVA, SECOND_GO, FIRST_GO, SARAMA, KAFKAJS, *PYTHON)
+CONSUMER_PROTOCOL = {
+    "Java 4.4, consumer protocol": NEWEST_JAVA,
+    "franz-go, consumer protocol": SECOND_GO,
+    "confluent-kafka, consumer protocol": "confluent-kafka",
+}
+"""Clients as members of a group that the broker assigns (KIP-848), with what they are otherwise."""
+KINDS = (NEWEST_JAVA, OLDER_JAVA, SECOND_GO, FIRST_GO, SARAMA, KAFKAJS, *PYTHON, *CONSUMER_PROTOCOL)
 WITHOUT_GENERATIONS = {SARAMA, KAFKAJS, "aiokafka"}
 """Clients whose offsets in transactions do not name a member: two could copy a record at once."""
 
 
 def command(kind: str, classes: Path) -> Command:
     def made(address: str, transactional_id: str) -> list[str]:
+        if kind in CONSUMER_PROTOCOL:
+            made = command(CONSUMER_PROTOCOL[kind], classes)(address, transactional_id)
+            return ["env", "GROUP_PROTOCOL=consumer", *made]
         given = [address, "in", "out", "copies", transactional_id]
         if kind in {NEWEST_JAVA, OLDER_JAVA}:
             peer = NEWEST if kind == NEWEST_JAVA else LAST_WITH_OLD_FORMATS
@@ -69,6 +78,10 @@ broker = a_broker_process(
     partitions=PARTITIONS,
     transaction_abort_timed_out_transaction_cleanup_interval_ms="500",
     log_cleaner_backoff_ms="200",
+    group_consumer_min_session_timeout_ms="6000",
+    group_consumer_session_timeout_ms="6000",
+    group_consumer_min_heartbeat_interval_ms="500",
+    group_consumer_heartbeat_interval_ms="500",
 )
 
 
@@ -191,7 +204,7 @@ def test_clients_use_the_flow_that_they_know(
     ]
     decoded = run_tool("dump", "--transaction-log-decoder", "--files", ",".join(logs))
     second = '"clientTransactionVersion":2' in decoded.stdout.decode()
-    assert second == (kind in {NEWEST_JAVA, SECOND_GO})
+    assert second == (CONSUMER_PROTOCOL.get(kind, kind) in {NEWEST_JAVA, SECOND_GO})
 
 
 # sarama's producers are those of partitions, which the one that takes a partition over replaces.

@@ -53,6 +53,9 @@ func transform(_ context.Context, what asked) told {
 	if what.Flow == 1 {
 		options = append(options, kgo.MaxVersions(kversion.V3_7_0()))
 	}
+	if os.Getenv("GROUP_PROTOCOL") == "consumer" {
+		options = append(options, kgo.ServerSideBalancer())
+	}
 	session, err := kgo.NewGroupTransactSession(options...)
 	must(err)
 	defer session.Close()

@@ -47,8 +47,12 @@ public class Transform {
         consuming.put("isolation.level", "read_committed");
         consuming.put("enable.auto.commit", "false");
         consuming.put("auto.offset.reset", "earliest");
-        consuming.put("session.timeout.ms", "6000");
-        consuming.put("heartbeat.interval.ms", "500");
+        if ("consumer".equals(System.getenv("GROUP_PROTOCOL"))) {
+            consuming.put("group.protocol", "consumer");
+        } else {
+            consuming.put("session.timeout.ms", "6000");
+            consuming.put("heartbeat.interval.ms", "500");
+        }
         consuming.put("max.poll.records", "50");
         var producer = new KafkaProducer<>(producing, new StringSerializer(), new StringSerializer());
         var consumer = new KafkaConsumer<>(consuming, new StringDeserializer(), new StringDeserializer());

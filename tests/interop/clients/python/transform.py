@@ -24,6 +24,9 @@ def watch_input() -> None:
 def confluent(bootstrap: str, source: str, target: str, group: str, transactional_id: str) -> None:
     from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+    protocol: dict[str, Any] = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
+    if os.environ.get("GROUP_PROTOCOL") == "consumer":
+        protocol = {"group.protocol": "consumer"}
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -31,8 +34,7 @@ def confluent(bootstrap: str, source: str, target: str, group: str, transactiona
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            "session.timeout.ms": 6000,
-            "heartbeat.interval.ms": 500,
+            **protocol,
         }
     )
     producer = Producer(
