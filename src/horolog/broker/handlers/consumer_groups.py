@@ -323,7 +323,7 @@ def _described(
     group_id: str, group: _Found | RequestRefused, names: Mapping[UUID, str]
 ) -> "r.ConsumerGroupDescribeDescribedGroup":
     if isinstance(group, RequestRefused):
-        is_hidden = code_for(group) is refusal(GROUP).code
+        is_hidden = code_for(group) in (refusal(GROUP).code, ErrorCode.invalid_group_id)
         return {
             "error_code": code_for(group),
             "error_message": None if is_hidden else printable(str(group)),

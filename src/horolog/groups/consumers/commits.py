@@ -46,8 +46,9 @@ def check_transactional_commit(
     Raises:
         RequestRefused: as `check_commit`; before TxnOffsetCommit 6 another epoch is always 22.
     """
-    if by.generation < 0 and not by.member_id and by.instance_id is None:
-        return  # a producer that names no member
+    names_none = not by.member_id and by.instance_id is None
+    if by.generation < 0 and (names_none or not group.members):
+        return
     _check_epoch(_member(group, by), by, rows)
 
 
