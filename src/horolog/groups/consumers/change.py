@@ -12,7 +12,7 @@ from uuid import UUID
 
 from horolog.groups.consumers.assignors import Subscriber, assign
 from horolog.groups.consumers.group import ConsumerGroup
-from horolog.groups.consumers.reconciliation import reconciled
+from horolog.groups.consumers.reconciliation import is_settled, reconciled
 from horolog.groups.consumers.topic_hash import metadata_hash, topic_hash
 from horolog.groups.consumers.values import (
     Current,
@@ -148,8 +148,8 @@ class Change:
             self.drop_pattern(before)
         to_known = regex_changed and (not after.regex or after.regex in group.patterns)
         self._bumps = names_changed or to_known
-        if group.preferred_assignor() != self._preferred():
-            self._bumps = True
+        if after.metadata.assignor != before.metadata.assignor:
+            self._bumps |= group.preferred_assignor() != self._preferred()
 
     def drop_pattern(self, before: Member) -> None:
         """Forget the topics of a pattern whose last member leaves it."""
@@ -251,6 +251,8 @@ class Change:
         member = self._after
         assert member is not None
         before = member.current
+        if not self._resubscribed and is_settled(before, self._assignment_epoch):
+            return member
         subscribed = self._ids(self.group.topics_of(member))
         after = reconciled(
             before,

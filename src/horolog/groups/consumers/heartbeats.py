@@ -53,7 +53,8 @@ def heartbeat(
     if beat.regex and beat.regex not in group.regexes:
         check_pattern(beat.regex, topics.names())
     after = _updated(before, beat)
-    _check_room(group, before if not is_new else None, after)
+    if is_new or after is not before:
+        _check_room(group, before if not is_new else None, after)
     change.subscribe(before, after, is_new=is_new)
     change.raise_epoch()
     change.assign()
@@ -160,7 +161,7 @@ def _updated(member: Member, beat: Beat) -> Member:
         was.assignor if beat.assignor is None else beat.assignor,
         None,
     )
-    return member._replace(metadata=metadata, topics=topics)
+    return member if metadata == was else member._replace(metadata=metadata, topics=topics)
 
 
 def _check_room(group: ConsumerGroup, before: Member | None, after: Member) -> None:

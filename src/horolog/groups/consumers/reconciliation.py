@@ -41,9 +41,8 @@ def reconciled(
             ErrorCode.fenced_member_epoch,
             "the member is in an unknown state: it must abandon all its partitions and rejoin",
         )
-    is_settled = current.state is MemberState.STABLE and current.epoch == target_epoch
     still_owns = current.state is MemberState.UNREVOKED_PARTITIONS and _owns(owned, current.pending)
-    if is_settled or still_owns:
+    if still_owns or is_settled(current, target_epoch):
         return _without_unsubscribed(current, subscribed, owned) if resubscribed else current
     keep: dict[UUID, dict[int, int]] = {}
     revoke: dict[UUID, dict[int, int]] = {}
@@ -69,6 +68,11 @@ def reconciled(
                 keep.setdefault(topic_id, {})[partition] = target_epoch
     state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
     return Current(target_epoch, current.epoch, state, keep)
+
+
+def is_settled(current: Current, target_epoch: int) -> bool:
+    """Return True if a member has what it is to have, and waits for nothing."""
+    return current.state is MemberState.STABLE and current.epoch == target_epoch
 
 
 def _without_unsubscribed(
