@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from bench import raw, secured_clients
+from bench import group_members, raw, secured_clients
 from bench.harness import Watch
 from tools.peers.kafka import PEERS
 
@@ -716,6 +716,8 @@ CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
         commits_of_groups,
         transactions,
         raw_transactions,
+        group_members.rebalances,
+        group_members.keep_alives,
         secured_clients.connections,
         secured_clients.logins,
         secured_clients.flood,

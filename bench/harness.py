@@ -225,7 +225,16 @@ def machine() -> None:
 # --- clients -------------------------------------------------------------------------------------
 
 
-COUNTED = ("records", "requests", "lookups", "commits", "offsets", "connections", "logins")
+COUNTED = (
+    "records",
+    "requests",
+    "lookups",
+    "commits",
+    "offsets",
+    "connections",
+    "logins",
+    "heartbeats",
+)
 
 
 def run_client(name: str, side: Side, **arguments: Any) -> dict[str, float]:

@@ -7,15 +7,17 @@ old versions that both sides serve; what they carry does not differ from the new
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Iterable
-from typing import Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Self
 
 from horolog.wire.questions import TIMES, AskTimes
 
 CLIENT_ID = b"bench"
+NULL = 0xFF  # in place of a struct
 PIPELINE = 5  # requests under way on one connection, as clients have by default
 PRODUCE, FETCH, LIST_OFFSETS = (0, 7), (1, 4), (2, 1)  # 7: the first that may carry zstd
 OFFSET_COMMIT = 8, 2
+CONSUMER_HEARTBEAT = 68, 1
 DESCRIBE_CONFIGS = 32, 3
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = (18, 0), (17, 1), (36, 0)
 # As librdkafka sends them, and in the second flow of KIP-890 (by the flow's number).
@@ -72,6 +74,34 @@ def commit_request(group: str, topic: str, partitions: int, offset: int) -> byte
     return head + _string(topic) + struct.pack(">i", partitions) + b"".join(rows)
 
 
+def joining_request(group: str, member: str, topics: Iterable[str]) -> bytes:
+    """Header's tags and body of the first ConsumerGroupHeartbeat of a member; names are short."""
+    names = [_compact(name) for name in topics]
+    return b"".join(
+        [
+            *(b"\0", _compact(group), _compact(member), struct.pack(">i", 0), b"\0\0"),
+            *(struct.pack(">iB", 300_000, len(names) + 1), *names),
+            b"\0\0\x01\0",  # no pattern, no assignor, no partitions
+        ]
+    )
+
+
+def heartbeat_request(
+    group: str, member: str, epoch: int, owned: Mapping[bytes, Iterable[int]] | None = None
+) -> bytes:
+    """The same of a member that stays, and says what it owns, or does not; -1: that leaves."""
+    parts = [b"\0", _compact(group), _compact(member), struct.pack(">i", epoch), b"\0\0"]
+    parts.append(b"\xff\xff\xff\xff\0\0\0")
+    if owned is None:
+        parts.append(b"\0")
+    else:
+        parts.append(_count(len(owned)))
+        for topic, partitions in owned.items():
+            rows = [struct.pack(">i", partition) for partition in partitions]
+            parts += [topic, _count(len(rows)), *rows, b"\0"]
+    return b"".join([*parts, b"\0"])
+
+
 def sasl_handshake_request(mechanism: str) -> bytes:
     """The body of a SaslHandshake request."""
     return _string(mechanism)
@@ -102,12 +132,7 @@ def transactional_produce_request(
 
     The names are shorter than 127 bytes.
     """
-    size = bytearray()
-    left = len(batch) + 1
-    while left > 127:
-        size.append(left & 127 | 128)
-        left >>= 7
-    size.append(left)
+    size = _count(len(batch))
     head = b"\0" + _compact(transactional_id) + struct.pack(">hiB", -1, 30_000, 2)
     return head + _compact(topic) + struct.pack(">Bi", 2, partition) + size + batch + b"\0\0\0"
 
@@ -121,6 +146,17 @@ def end_request_v5(transactional_id: str, producer_id: int, epoch: int) -> bytes
     """The same in the second flow, behind the header's tags."""
     ended = struct.pack(">qh?", producer_id, epoch, True)
     return b"\0" + _compact(transactional_id) + ended + b"\0"
+
+
+def _count(items: int) -> bytes:
+    """The length of a compact array, or of bytes."""
+    written = bytearray()
+    left = items + 1
+    while left > 127:
+        written.append(left & 127 | 128)
+        left >>= 7
+    written.append(left)
+    return bytes(written)
 
 
 def _compact(text: str) -> bytes:
@@ -251,6 +287,45 @@ def check_first(what: str, answer: memoryview) -> None:
     (error,) = struct.unpack_from(">h", answer)
     if error:
         raise Refused(what, error)
+
+
+class Beaten(NamedTuple):
+    """What an answer to a ConsumerGroupHeartbeat says; None: the partitions are the same."""
+
+    epoch: int
+    partitions: dict[bytes, list[int]] | None
+
+
+def beaten(answer: memoryview) -> Beaten:
+    """The answer to a heartbeat, behind the header's tags."""
+    (error,) = struct.unpack_from(">h", answer, 5)
+    if error:
+        raise Refused("heartbeat", error)
+    at = 8 if not answer[7] else 7 + answer[7]  # a message, if there is one
+    at += max(answer[at], 1)
+    (epoch,) = struct.unpack_from(">i", answer, at)
+    at += 8
+    if answer[at] == NULL:
+        return Beaten(epoch, None)
+    found = {}
+    topics, at = _counted(answer, at + 1)
+    for _ in range(topics):
+        topic = bytes(answer[at : at + 16])
+        count, at = _counted(answer, at + 16)
+        found[topic] = list(struct.unpack_from(f">{count}i", answer, at))
+        at += 4 * count + 1
+    return Beaten(epoch, found)
+
+
+def _counted(answer: memoryview, at: int) -> tuple[int, int]:
+    """The length of a compact array, and where its items begin."""
+    value = shift = 0
+    while True:
+        byte = answer[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value - 1, at
 
 
 def authenticated(answer: memoryview) -> bytes:

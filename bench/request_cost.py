@@ -3,7 +3,8 @@
 `--work poll` is a fetch that waits together with the produce request that ends its wait;
 `--work lookup` an offset by timestamp; `--work complete` and `complete-many` ask up to which time 1
 and 100 partitions are complete; `--work commit` and `commits` commit 1 and 100 offsets, of
-16 groups in turn, each over a connection of its own.
+16 groups in turn, each over a connection of its own; `heartbeat` and `heartbeats` are those of
+members of consumer groups to whom nothing happens: 16 groups of one member, and one of 1,000.
 
 A connection is fed requests from memory, answers go nowhere; the log is written to a temporary
 directory. CPU time says the same on a busy machine, nearly. `--profile` prints what takes it.
@@ -198,6 +199,31 @@ async def _commit(clients: Clients, batch: bytes, count: int, offsets: int = 1) 
         assert await client.answer() == expected
 
 
+class _Heartbeats:
+    """Members of consumer groups to whom nothing happens, once they have their partitions."""
+
+    def __init__(self, members: Sequence[tuple[str, str]]) -> None:
+        self._members = [
+            (group, member, raw.joining_request(group, member, ["cost"]))
+            for group, member in members
+        ]
+        self._epochs = [0] * len(members)
+
+    async def __call__(self, clients: Clients, batch: bytes, count: int) -> None:
+        """Send heartbeats of the members in turn."""
+        rounds = 1 if all(self._epochs) else 3
+        for number in range(rounds * count):
+            at = number % len(self._members)
+            group, member, body = self._members[at]
+            client = clients[number % GROUPS]
+            client.send(raw.CONSUMER_HEARTBEAT, body)
+            epoch = raw.beaten(await client.answer()).epoch
+            if epoch != self._epochs[at]:
+                self._epochs[at] = epoch
+                body = raw.heartbeat_request(group, member, epoch, {})
+                self._members[at] = group, member, body
+
+
 Work: TypeAlias = Callable[[Clients, bytes, int], Awaitable[object]]
 WORK: dict[str, Work] = {
     "produce": _produce,
@@ -207,11 +233,13 @@ WORK: dict[str, Work] = {
     "complete-many": partial(_complete, partitions=PARTITIONS),
     "commit": _commit,
     "commits": partial(_commit, offsets=PARTITIONS),
+    "heartbeat": _Heartbeats([(f"group-{number}", "member") for number in range(GROUPS)]),
+    "heartbeats": _Heartbeats([("group", f"member-{number}") for number in range(1_000)]),
 }
 
 
 async def measure(asked: argparse.Namespace) -> None:
-    partitions = PARTITIONS if asked.work in ("commit", "commits", "complete-many") else 1
+    partitions = 1 if asked.work in ("produce", "poll", "lookup", "complete") else PARTITIONS
     settings = {"num.partitions": str(partitions)}
     async with served(owns_process=False, **settings) as service:
         await service.broker.controller.ensure_topic("cost")
