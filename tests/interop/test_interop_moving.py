@@ -6,8 +6,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from bench import raw
 from bench.sides import horolog
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as At
@@ -17,13 +19,15 @@ from patience import eventually
 from raw_connection import RawConnection, produce_fields
 from tools.golden import answers
 from tools.golden.scenarios import QUIET
-from tools.peers.kafka import BEFORE_NEWEST, LAST_WITH_OLD_FORMATS, NEWEST, Kafka
+from tools.peers.kafka import BEFORE_NEWEST, CLUSTER_ID, LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 
 from horolog.client import Client, CommittedOffset, ResourceType
 from horolog.clock import SystemClock
-from horolog.metadata import KafkaForm
+from horolog.errors import ErrorCode
+from horolog.metadata import BROKER, KafkaForm, MetadataLog
 from horolog.record import LogRecord, build_batch, iter_headers
-from horolog.storage import Files
+from horolog.schemas.metadata import METADATA_VERSION, NEW_LOG_LEVEL, Config, FeatureLevel
+from horolog.storage import Files, MetaProperties, kafka_uuid, write_meta_properties
 from horolog.wire import ApiKey
 
 HOUR_MS = 3_600_000
@@ -439,3 +443,37 @@ def test_kafka_opens_a_directory_that_was_made_here(killed: bool, tmp_path: Path
             work.check(bootstrap, before)
             before = work.do(bootstrap)
     assert len({*work.producer_ids}) == len(work.producer_ids)
+
+
+def heartbeat_error(bootstrap: str) -> int:
+    """What a member of the consumer protocol is told that joins."""
+    with raw.Connection(bootstrap) as connection:
+        try:
+            asked = raw.joining_request("group", "member", ["t"])
+            raw.beaten(connection.ask(raw.CONSUMER_HEARTBEAT, asked))
+        except raw.Refused as refused:
+            return refused.code
+    return ErrorCode.none
+
+
+@pytest.mark.parametrize("by_kafka", [False, True], ids=["horolog", "Kafka"])
+def test_an_earlier_directory_gets_consumer_groups_unless_a_kafka_was_there(
+    by_kafka: bool, tmp_path: Path
+) -> None:
+    kafka = Kafka(tmp_path, format_arguments=("--feature", "group.version=0"))
+    if by_kafka:
+        with theirs(kafka, killed=False):
+            pass
+    else:
+        kafka.log_dir.mkdir()
+        meta = MetaProperties(CLUSTER_ID, 1, kafka_uuid(uuid4()), {})
+        write_meta_properties(Files(), str(kafka.log_dir / "meta.properties"), meta)
+        log = MetadataLog.open(Files(), str(kafka.log_dir), node_id=1)
+        level = FeatureLevel(METADATA_VERSION, NEW_LOG_LEVEL)
+        log.append([level, Config(BROKER, "", "horolog.state.home", "own")], 0)
+        log.close()
+    wanted = ErrorCode.unsupported_version if by_kafka else ErrorCode.none
+    with ours(tmp_path, TAKE_OVER if by_kafka else {}, killed=False) as bootstrap:
+        assert eventually(lambda: heartbeat_error(bootstrap) == wanted)  # loaded
+    with theirs(kafka, killed=False) as bootstrap:
+        assert eventually(lambda: heartbeat_error(bootstrap) == wanted)  # loaded

@@ -24,7 +24,15 @@ from horolog.metadata import (
 )
 from horolog.metadata import TOPIC as TOPIC_RESOURCE
 from horolog.rights import AclEntry
-from horolog.schemas.metadata import BrokerEndpoint, RegisterBroker
+from horolog.schemas.metadata import (
+    GROUP_VERSION,
+    METADATA_VERSION,
+    BrokerEndpoint,
+    FeatureLevel,
+    Record,
+    RegisterBroker,
+    RegisterController,
+)
 from horolog.security import Credential
 from horolog.storage import Files
 
@@ -85,6 +93,33 @@ def test_partitions_are_led_by_the_broker_that_has_registered(store: MetadataSto
     }
     store.raise_epochs({("t", 1): 4, ("t", 2): 0, ("gone", 0): 9})
     assert [each.leader_epoch for each in its.values()] == [0, 4, 0]
+
+
+CONTROLLER = RegisterController(1, UUID(int=4), False, (), ())
+
+
+@pytest.mark.parametrize(
+    ("earlier", "level"),
+    [
+        ([], 1),
+        ([FeatureLevel(METADATA_VERSION, 30)], 1),  # of a horolog without consumer groups
+        ([FeatureLevel(METADATA_VERSION, 30), CONTROLLER], 0),
+        ([FeatureLevel(METADATA_VERSION, 14)], 0),  # of a Kafka which names no controllers
+        ([FeatureLevel(METADATA_VERSION, 25), FeatureLevel(GROUP_VERSION, 1), CONTROLLER], 1),
+    ],
+)
+def test_consumer_groups_are_on_where_horolog_has_made_the_metadata(
+    tmp_path: Path, earlier: list[Record], level: int
+) -> None:
+    log = MetadataLog.open(Files(), str(tmp_path), node_id=1)
+    if earlier:
+        log.append(earlier, NOW_MS)
+    log.close()
+    for _ in range(2):
+        store = opened(tmp_path)
+        store.register(BROKER)
+        assert store.group_version == store.image.features.get(GROUP_VERSION, 0) == level
+        store.close()
 
 
 def test_replacing_a_topic_keeps_its_settings_unless_new_ones_are_given(

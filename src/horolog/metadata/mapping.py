@@ -30,11 +30,20 @@ from horolog.metadata.rows import (
 )
 from horolog.quotas.entities import Entity
 from horolog.rights.entries import AclEntry
-from horolog.schemas.metadata import Config, PartitionRecord, Record, RemoveTopic, TopicRecord
+from horolog.schemas.metadata import (
+    GROUP_VERSION,
+    METADATA_VERSION,
+    Config,
+    PartitionRecord,
+    Record,
+    RemoveTopic,
+    TopicRecord,
+)
 from horolog.security.scram import Credential
 from horolog.storage import names
 
 _MOST_RESERVED: Final = 100
+_WITH_CONTROLLERS: Final = 15  # 3.7-IV0: a controller that starts is among the records
 _TRUE: Final = "true"
 
 _logger = logging.getLogger(__name__)
@@ -163,6 +172,16 @@ def epochs_raised(image: Image, epochs: Mapping[tuple[str, int], int]) -> list[R
             after = its._replace(leader_epoch=epoch, partition_epoch=its.partition_epoch + 1)
             records.append(after)
     return records
+
+
+def is_before_groups(image: Image) -> bool:
+    """Return True if an earlier horolog has made the metadata, which had no consumer groups yet.
+
+    Metadata that Apache Kafka has made, or has had meanwhile, name its controller: there its
+    operator says which features are on.
+    """
+    by_horolog = image.metadata_version >= _WITH_CONTROLLERS and not image.controllers
+    return METADATA_VERSION in image.features and by_horolog and GROUP_VERSION not in image.features
 
 
 def tidied(image: Image) -> list[Record]:

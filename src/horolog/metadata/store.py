@@ -433,8 +433,11 @@ class MetadataStore:
         if self._beside is not None:
             carried = mapping.carried(self.image, self._beside, self._node, self._present)
         broker = self._registration._replace(broker_epoch=offset)
+        features: list[Record] = []
+        if mapping.is_before_groups(self.image):
+            features.append(FeatureLevel(GROUP_VERSION, CONSUMER_GROUPS))
         marked = mapping.settings_changed(self.image, marks)
-        return [broker, *marked, *mapping.tidied(self.image), *carried, *moved]
+        return [broker, *features, *marked, *mapping.tidied(self.image), *carried, *moved]
 
     def _take_away(self, records: Sequence[Record]) -> None:
         """Append records that take rights away, and reserve again what is left of the space."""
