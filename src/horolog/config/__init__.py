@@ -16,73 +16,21 @@ from typing import TYPE_CHECKING
 from horolog.extras import lazy_names
 
 if TYPE_CHECKING:
-    from horolog.config.alter import (
-        Operation,
-        SettingChange,
-        alter_broker,
-        alter_group,
-        alter_topic,
-        check_topic,
-    )
-    from horolog.config.broker import BrokerConfig
-    from horolog.config.describe import (
-        DescribedSetting,
-        Synonym,
-        describe_broker,
-        describe_cluster,
-        describe_group,
-        describe_topic,
-    )
-    from horolog.config.exposure import require_closed
-    from horolog.config.listeners import Endpoint, host_port
-    from horolog.config.logins import Login
-    from horolog.config.properties import parse_properties
-    from horolog.config.providers import files_of_secrets, with_provided
-    from horolog.config.setting import Setting, Status, UpdateMode
-    from horolog.config.settings import Settings, SettingSource
-    from horolog.config.tables import broker_settings, group_settings, secrets_among, topic_settings
-    from horolog.config.tls import ListenerTls
-    from horolog.config.tokens import TokenKeys, TokenSettings
-    from horolog.config.topic import LONG_MAX, TopicConfig
-    from horolog.config.values import SettingKind
-
-__all__ = [
-    "LONG_MAX",
-    "BrokerConfig",
-    "DescribedSetting",
-    "Endpoint",
-    "ListenerTls",
-    "Login",
-    "Operation",
-    "Setting",
-    "SettingChange",
-    "SettingKind",
-    "SettingSource",
-    "Settings",
-    "Status",
-    "Synonym",
-    "TokenKeys",
-    "TokenSettings",
-    "TopicConfig",
-    "UpdateMode",
-    "alter_broker",
-    "alter_group",
-    "alter_topic",
-    "broker_settings",
-    "check_topic",
-    "describe_broker",
-    "describe_cluster",
-    "describe_group",
-    "describe_topic",
-    "files_of_secrets",
-    "group_settings",
-    "host_port",
-    "parse_properties",
-    "require_closed",
-    "secrets_among",
-    "topic_settings",
-    "with_provided",
-]
+    from horolog.config.alter import *
+    from horolog.config.broker import *
+    from horolog.config.describe import *
+    from horolog.config.exposure import *
+    from horolog.config.listeners import *
+    from horolog.config.logins import *
+    from horolog.config.properties import *
+    from horolog.config.providers import *
+    from horolog.config.setting import *
+    from horolog.config.settings import *
+    from horolog.config.tables import *
+    from horolog.config.tls import *
+    from horolog.config.tokens import *
+    from horolog.config.topic import *
+    from horolog.config.values import *
 
 __getattr__, __dir__ = lazy_names(
     __name__,
