@@ -1,6 +1,6 @@
 """`horolog acls`: list, add, remove and explain access control entries."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Annotated, Final
 from uuid import UUID
@@ -42,11 +42,39 @@ On = Annotated[
         help="topic:NAME, group:NAME, transactional-id:NAME, user:NAME or cluster.",
     ),
 ]
-Host = Annotated[
-    str, typer.Option("--host", metavar="ADDRESS", help="An address, a range of them, or *.")
-]
-Deny = Annotated[bool, typer.Option("--deny", help="Deny the operation instead of allowing it.")]
-Prefixed = Annotated[bool, typer.Option("--prefixed", help="For all names that begin with NAME.")]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Arguments and options of an entry that is added or removed."""
+
+    principal: Principal
+    operation: Operation
+    on: On
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="An address, a range of them, or *.")
+    ] = "*"
+    deny: Annotated[
+        bool, typer.Option("--deny", help="Deny the operation instead of allowing it.")
+    ] = False
+    prefixed: Annotated[
+        bool, typer.Option("--prefixed", help="For all names that begin with NAME.")
+    ] = False
+
+    def entry(self) -> AclEntry:
+        """Return the entry.
+
+        Raises:
+            Misconfigured: there is no such operation, kind of a resource, or principal.
+        """
+        return entry_of(
+            self.principal,
+            self.operation,
+            self.on,
+            self.host,
+            deny=self.deny,
+            prefixed=self.prefixed,
+        )
 
 
 def _word(numbers: type[IntEnum], number: int) -> str:
@@ -116,20 +144,12 @@ def list_acls(
 
 @app.command(no_args_is_help=True)
 @with_options
-def add(
-    principal: Principal,
-    operation: Operation,
-    on: On,
-    brokers: KafkaBrokers,
-    host: Host = "*",
-    deny: Deny = False,
-    prefixed: Prefixed = False,
-) -> Answer:
+def add(asked: Asked, brokers: KafkaBrokers) -> Answer:
     """Add an entry, as horolog acls add User:alice read topic:clicks.
 
     One that is there already is no error.
     """
-    entry = entry_of(principal, operation, on, host, deny=deny, prefixed=prefixed)
+    entry = asked.entry()
     with brokers.connect() as client:
         client.acls.add([entry])
     return _shown([entry], "")
@@ -137,19 +157,10 @@ def add(
 
 @app.command(no_args_is_help=True)
 @with_options
-def remove(
-    principal: Principal,
-    operation: Operation,
-    on: On,
-    brokers: KafkaBrokers,
-    host: Host = "*",
-    deny: Deny = False,
-    prefixed: Prefixed = False,
-) -> Answer:
+def remove(asked: Asked, brokers: KafkaBrokers) -> Answer:
     """Remove an entry, given as it was added. The exit code is 1 if it is not there."""
-    entry = entry_of(principal, operation, on, host, deny=deny, prefixed=prefixed)
     with brokers.connect() as client:
-        removed = client.acls.remove(AclFilter(*entry))
+        removed = client.acls.remove(AclFilter(*asked.entry()))
     answer = _shown(removed, "there is no such entry; horolog acls list shows those that are")
     return replace(answer, is_ok=bool(removed))
 
