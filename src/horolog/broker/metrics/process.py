@@ -16,7 +16,7 @@ from horolog.broker.metrics.families import Family
 from horolog.broker.scheduling.loop_delay import BOUNDS_MS, LoopDelay
 from horolog.config.listeners import INT_MAX
 from horolog.network.server import Server
-from horolog.network.tls.handshakes import BOUNDS_MS as HANDSHAKE_BOUNDS_MS
+from horolog.network.tls.handshakes import HANDSHAKE_BOUNDS_MS
 from horolog.quotas.entities import QuotaKey
 
 _DELAY_LABELS: Final = (*map(str, BOUNDS_MS), "+Inf")

@@ -24,14 +24,14 @@ from typing import Any, Final, TypeAlias
 from horolog.network.peer import ANONYMOUS
 from horolog.security.names import MappingRule, map_name, subject_name
 
-__all__ = ["BOUNDS_MS", "Handshake", "HandshakeTimes", "Handshakes", "TlsSession"]
+__all__ = ["HANDSHAKE_BOUNDS_MS", "Handshake", "HandshakeTimes", "Handshakes", "TlsSession"]
 
 _LOG = logging.getLogger(__name__)
 
 THREADS: Final = 2
 FED_BYTES: Final = 32 * 1024
 """Most encrypted bytes that OpenSSL is given at a time."""
-BOUNDS_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000)
+HANDSHAKE_BOUNDS_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000)
 """Upper bounds of the buckets of `HandshakeTimes`; one more bucket has the rest."""
 _FEEDS: Final = 4  # of a client, until others have their turn
 _NOT_TLS: Final = frozenset(
@@ -49,14 +49,16 @@ class HandshakeTimes:
     __slots__ = ("done", "failed")
 
     def __init__(self) -> None:
-        self.done: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(BOUNDS_MS) + 1))
+        self.done: defaultdict[str, list[int]] = defaultdict(
+            lambda: [0] * (len(HANDSHAKE_BOUNDS_MS) + 1)
+        )
         """Those that are done, by buckets of the time since the client connected."""
         self.failed: Counter[str] = Counter()
         """Those that failed or took too long, or lost their place to another client."""
 
     def note_done(self, handshake: "Handshake", now: float) -> None:
         """Count a handshake that is done at a time of the event loop's clock."""
-        bucket = bisect_left(BOUNDS_MS, 1000 * (now - handshake.since))
+        bucket = bisect_left(HANDSHAKE_BOUNDS_MS, 1000 * (now - handshake.since))
         self.done[handshake.listener.name][bucket] += 1
 
 
