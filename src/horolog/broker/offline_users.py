@@ -6,7 +6,6 @@ joins those of `kafka-storage format --add-scram`.
 """
 
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -19,14 +18,7 @@ from horolog.metadata.home import signs_in
 from horolog.metadata.log import MetadataLog
 from horolog.metadata.opening import open_store
 from horolog.schemas.metadata import ScramCredential
-from horolog.security.scram import (
-    LEAST_ITERATIONS,
-    Credential,
-    ScramMechanism,
-    credential_of,
-    salt_of,
-    salted,
-)
+from horolog.security.scram import Credential, ScramMechanism, new_credential
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import read_meta_properties
 from horolog.storage.directory.contents import contents_of
@@ -58,10 +50,7 @@ def set_password(
     """
     if not name:
         raise Misconfigured("A user needs a name")
-    salt = salt_of(secrets.randbits(130))
-    key = salted(mechanism, password, salt, LEAST_ITERATIONS)
-    credential = credential_of(mechanism, key, salt, LEAST_ITERATIONS)
-    changed = {(name, mechanism.value): credential}
+    changed = {(name, mechanism.value): new_credential(mechanism, password)}
     path = Path(os.path.realpath(log_dir))
     if path.exists() and path.stat().st_uid != os.geteuid():
         raise Misconfigured(

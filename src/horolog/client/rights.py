@@ -1,7 +1,6 @@
 """Access control entries and users (SCRAM) of a cluster."""
 
 import builtins
-import secrets
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -9,7 +8,7 @@ from horolog.client.deadline import Deadline
 from horolog.client.metadata import refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.rights.entries import AclEntry, AclFilter
-from horolog.security.scram import LEAST_ITERATIONS, ScramMechanism, salt_of, salted
+from horolog.security.scram import LEAST_ITERATIONS, ScramMechanism, new_salted
 from horolog.wire.api import ApiKey
 
 _LEVEL: Final = "metadata.version"
@@ -34,17 +33,7 @@ class AccessEntries(RetriedCalls):
             body = link.ask(ApiKey.DESCRIBE_ACLS, _filter(which), deadline)
             refuse(body.error_code, "access control entries", body.error_message)
             return sorted(
-                AclEntry(
-                    resource.resource_type,
-                    resource.resource_name,
-                    resource.pattern_type,
-                    entry.principal,
-                    entry.host,
-                    entry.operation,
-                    entry.permission_type,
-                )
-                for resource in body.resources
-                for entry in resource.acls
+                _entry(resource, acl) for resource in body.resources for acl in resource.acls
             )
 
         return self._persist(attempt)
@@ -88,18 +77,7 @@ class AccessEntries(RetriedCalls):
             body = link.ask(ApiKey.DELETE_ACLS, {"filters": [_filter(which)]}, deadline)
             (result,) = body.filter_results
             refuse(result.error_code, "access control entries", result.error_message)
-            return [
-                AclEntry(
-                    entry.resource_type,
-                    entry.resource_name,
-                    entry.pattern_type,
-                    entry.principal,
-                    entry.host,
-                    entry.operation,
-                    entry.permission_type,
-                )
-                for entry in result.matching_acls
-            ]
+            return [_entry(acl, acl) for acl in result.matching_acls]
 
         return self._persist(attempt)
 
@@ -132,13 +110,13 @@ class ScramUsers(RetriedCalls):
 
     def put(self, name: str, password: str, mechanism: ScramMechanism) -> None:
         """Set the password of a user. The broker gets it salted."""
-        salt = salt_of(secrets.randbits(130))
+        salt, key = new_salted(mechanism, password)
         upsertion = {
             "name": name,
             "mechanism": mechanism,
             "iterations": LEAST_ITERATIONS,
             "salt": salt,
-            "salted_password": salted(mechanism, password, salt, LEAST_ITERATIONS),
+            "salted_password": key,
         }
         self._alter(name, {"deletions": (), "upsertions": [upsertion]})
 
@@ -168,6 +146,14 @@ def _title(number: int) -> str:
         return ScramMechanism(number).title
     except ValueError:
         return f"mechanism {number}"
+
+
+def _entry(resource: Any, acl: Any) -> AclEntry:
+    """Return the entry of a response, which may have its resource apart."""
+    kind, name, pattern = resource.resource_type, resource.resource_name, resource.pattern_type
+    return AclEntry(
+        kind, name, pattern, acl.principal, acl.host, acl.operation, acl.permission_type
+    )
 
 
 def _filter(which: AclFilter) -> dict[str, Any]:

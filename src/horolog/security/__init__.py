@@ -37,7 +37,8 @@ __getattr__, __dir__ = lazy_names(
         "logins": "LoginFailed PlainLogin ServerLogin",
         "names": "MappingRule alternative_names map_name parse_rules subject_name",
         "scram": (
-            "LONGEST_MESSAGE Credential ScramLogin ScramMechanism credential_of salt_of salted"
+            "LONGEST_MESSAGE Credential ScramLogin ScramMechanism credential_of new_credential "
+            "salt_of salted"
         ),
         "stores": "Hidden StoredIdentity check_stores identity_of trusted_of",
         "tokens": "LONGEST_FIRST_MESSAGE SigningKeys TokenLogin",

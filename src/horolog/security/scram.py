@@ -24,6 +24,8 @@ __all__ = [
     "ScramLogin",
     "ScramMechanism",
     "credential_of",
+    "new_credential",
+    "new_salted",
     "salt_of",
     "salted",
 ]
@@ -105,6 +107,18 @@ def credential_of(
     stored_key = hashlib.new(mechanism.digest, client_key).digest()
     server_key = hmac.digest(salted_password, b"Server Key", mechanism.digest)
     return Credential(salt, stored_key, server_key, iterations)
+
+
+def new_salted(mechanism: ScramMechanism, password: str) -> tuple[bytes, bytes]:
+    """Return a random salt, and a password salted with it in `LEAST_ITERATIONS`."""
+    salt = salt_of(secrets.randbits(130))
+    return salt, salted(mechanism, password, salt, LEAST_ITERATIONS)
+
+
+def new_credential(mechanism: ScramMechanism, password: str) -> Credential:
+    """Return the keys that check a new password."""
+    salt, key = new_salted(mechanism, password)
+    return credential_of(mechanism, key, salt, LEAST_ITERATIONS)
 
 
 class ScramLogin:

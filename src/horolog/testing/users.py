@@ -9,13 +9,7 @@ from typing import Final
 from horolog.broker.service import Service
 from horolog.rights.entries import AclEntry
 from horolog.rights.words import right_of
-from horolog.security.scram import (
-    LEAST_ITERATIONS,
-    ScramMechanism,
-    credential_of,
-    salt_of,
-    salted,
-)
+from horolog.security.scram import ScramMechanism, new_credential
 from horolog.testing.certificates import make_certificates
 
 _MECHANISM: Final = ScramMechanism.SHA_512
@@ -60,12 +54,10 @@ class Users:
 
     async def put(self, service: Service) -> None:
         """Give them to a broker."""
-        credentials = {}
-        for user, password in self.passwords.items():
-            salt = salt_of(secrets.randbits(130))
-            key = salted(_MECHANISM, password, salt, LEAST_ITERATIONS)
-            credential = credential_of(_MECHANISM, key, salt, LEAST_ITERATIONS)
-            credentials[user, _MECHANISM.value] = credential
+        credentials = {
+            (user, _MECHANISM.value): new_credential(_MECHANISM, password)
+            for user, password in self.passwords.items()
+        }
         await service.broker.controller.change_credentials(credentials, ())
         await service.broker.controller.create_entries(self._entries)
 
