@@ -7,7 +7,6 @@ a full disk neither stops the broker nor loses a line.
 
 import logging
 import os
-import stat
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import Final
 
 from horolog.broker.audit import RIGHTS
 from horolog.errors import Misconfigured
+from horolog.security.files import is_readable_by_others
 
 __all__ = ["MOST_LINES", "AuditFile"]
 
@@ -142,7 +142,6 @@ def _opened(path: str) -> int:
     # A pipe that nobody reads is refused instead of waited for.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     fd = os.open(path, flags, _MODE)
-    mode = os.fstat(fd).st_mode
-    if stat.S_ISREG(mode) and mode & 0o044:
+    if is_readable_by_others(fd):
         _LOG.warning("other users of this machine can read %s: chmod 600 %s", path, path)
     return fd

@@ -18,8 +18,10 @@ from horolog.client.http_exchange import HttpExchange, failure
 from horolog.config import Login, TokenKeys, TokenSettings
 from horolog.errors import Misconfigured
 from horolog.extras import missing_extra
+from horolog.security.claims import TokenRules
 from horolog.security.contexts import endpoint_tls
-from horolog.security.urls import checked_url
+from horolog.security.files import read_small
+from horolog.security.urls import checked_url, without_secrets
 
 if TYPE_CHECKING:
     from horolog.security.tokens import TokenLogin
@@ -58,12 +60,7 @@ class TokenLogins:
         Raises:
             MissingExtra: tokens cannot be checked without a package that is missing.
         """
-        try:
-            from horolog.security.tokens import TokenLogin  # noqa: PLC0415 - of an extra
-        except ImportError as error:
-            raise missing_extra(error, "OAUTHBEARER", "security") or error from None
-        source = self._source(settings.keys)
-        return TokenLogin(settings.rules, lambda: source.keys, self._now_ms)
+        return self._source(settings.keys).begin(settings.rules, self._now_ms)
 
     async def renew(self, settings: TokenSettings) -> None:
         """Read the keys again, unless that was done within ten seconds, and wait for that."""
@@ -96,14 +93,19 @@ class _KeySource:
             Misconfigured: the certificates that are trusted cannot be read.
         """
         try:
-            from horolog.security.tokens import SigningKeys  # noqa: PLC0415 - of an extra
+            from horolog.security.tokens import (  # noqa: PLC0415 - of an extra
+                SigningKeys,
+                TokenLogin,
+            )
         except ImportError as error:
             raise missing_extra(error, "OAUTHBEARER", "security") or error from None
-        self.keys: SigningKeys = SigningKeys()
+        self._keys: SigningKeys = SigningKeys()
         self._parse = SigningKeys.read
+        self._login = TokenLogin
         self._settings = settings
         self._readers = readers
         self._parts = checked_url(settings.url, "sasl.oauthbearer.jwks.endpoint.url")
+        self._shown = without_secrets(self._parts)
         self._tls = endpoint_tls(dict(settings.tls))
         self._loop = asyncio.get_running_loop()
         self._text: bytes | None = None
@@ -117,6 +119,10 @@ class _KeySource:
     @property
     def _is_file(self) -> bool:
         return self._parts.scheme == "file"
+
+    def begin(self, rules: TokenRules, now_ms: Callable[[], int]) -> "TokenLogin":
+        """Begin a login that is checked by the keys of the moment."""
+        return self._login(rules, lambda: self._keys, now_ms)
 
     async def start(self) -> None:
         """Read the keys for the first time; a URL that is slow answers while the broker serves.
@@ -178,9 +184,9 @@ class _KeySource:
         try:
             text = await (self._from_file() if self._is_file else self._from_url())
             if text != self._text:
-                self.keys = await self._in_thread(self._parse, text)
+                self._keys = await self._in_thread(self._parse, text)
                 self._text = text
-                _LOG.info("%s: %d keys that check tokens", self._settings.shown, len(self.keys))
+                _LOG.info("%s: %d keys that check tokens", self._shown, len(self._keys))
             self._failures, self._complaint = 0, ""
         except (OSError, http.client.HTTPException) as error:
             self._complain(
@@ -194,7 +200,8 @@ class _KeySource:
             self._reading = None
 
     async def _from_file(self) -> bytes:
-        return await self._in_thread(_file_content, urllib.request.url2pathname(self._parts.path))
+        path = urllib.request.url2pathname(self._parts.path)
+        return await self._in_thread(read_small, path, _MAX_FILE_BYTES)
 
     async def _from_url(self) -> bytes:
         request = urllib.request.Request(  # noqa: S310 - the scheme was checked
@@ -212,22 +219,8 @@ class _KeySource:
     def _complain(self, why: str) -> None:
         """Count a failure, and log one that is another than the last."""
         self._failures += 1
-        complaint = f"keys that check tokens cannot be read: {self._settings.shown} {why}"
+        complaint = f"keys that check tokens cannot be read: {self._shown} {why}"
         if complaint != self._complaint:
             self._complaint = complaint
             rest = "those that were read before stay in use" if self._text else "tokens are refused"
             _LOG.error("%s; %s", complaint, rest)
-
-
-def _file_content(path: str) -> bytes:
-    """Return what a file has.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is too large.
-    """
-    with open(path, "rb") as file:
-        content = file.read(_MAX_FILE_BYTES + 1)
-    if len(content) > _MAX_FILE_BYTES:
-        raise ValueError("it is larger than a megabyte")
-    return content

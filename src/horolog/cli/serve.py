@@ -30,6 +30,7 @@ from horolog.config import (
 from horolog.config.listeners import INTER_BROKER, INTER_PROTOCOL
 from horolog.errors import Misconfigured
 from horolog.record.kernels.loading import WITHOUT_NUMBA, is_numba_installed
+from horolog.security.files import is_readable_by_others
 from horolog.testing.settings import for_tests
 from horolog.times import parse_time
 
@@ -180,23 +181,15 @@ class ServeOptions:
 def _read_config(path: Path) -> dict[str, str]:
     """Read the file of settings; warn if others can read passwords in it."""
     given = read_properties(path)
-    open_files = [file for file in files_of_secrets(given) if _is_open(file)]
+    open_files = [file for file in files_of_secrets(given) if is_readable_by_others(file)]
     has_secrets = any("${" not in given[name] for name in secrets_among(given))
-    if has_secrets and _is_open(path):
+    if has_secrets and is_readable_by_others(path):
         open_files.append(path)
     for file in dict.fromkeys(open_files):
         from horolog.cli.screen import say  # noqa: PLC0415 - 30 ms for this alone
 
         say(f"{file} has passwords that other users of this machine can read: chmod 600 {file}")
     return given
-
-
-def _is_open(path: Path) -> bool:
-    """Return True if other users can read a file that exists."""
-    try:
-        return bool(path.stat().st_mode & 0o044)
-    except (OSError, ValueError):
-        return False
 
 
 @app.command()

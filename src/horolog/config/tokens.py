@@ -24,7 +24,6 @@ SERVER_HANDLER: Final = "sasl.server.callback.handler.class"
 LOGIN_HANDLER: Final = "sasl.login.callback.handler.class"
 
 _PREFIX: Final = "sasl.oauthbearer."
-_URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 _PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
 _VALIDATOR: Final = f"{_PACKAGE}.OAuthBearerValidatorCallbackHandler"
 _VALIDATORS: Final = (_VALIDATOR, f"{_PACKAGE}.secured.OAuthBearerValidatorCallbackHandler")
@@ -46,11 +45,6 @@ class TokenKeys:
     backoff_max_ms: int
     tls: tuple[tuple[str, str], ...] = ()
     """Options `ssl.*` of the login module, for an https URL."""
-
-    @property
-    def shown(self) -> str:
-        """The URL for messages."""
-        return without_secrets(checked_url(self.url, _URL))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 claims     what a token must claim
 contexts   what TLS is spoken with, from the settings
+files      small files, and who else can read them
 jaas       login modules and their options (`sasl.jaas.config`)
 logins     the broker's side of a login (SASL)
 names      names of certificates, and principals made of them
@@ -18,6 +19,7 @@ from horolog.extras import lazy_names
 if TYPE_CHECKING:
     from horolog.security.claims import *
     from horolog.security.contexts import *
+    from horolog.security.files import *
     from horolog.security.jaas import *
     from horolog.security.jks import *
     from horolog.security.logins import *
@@ -32,6 +34,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "claims": "BadToken TokenOwner TokenRules UnknownKey",
         "contexts": "ServerTls client_tls server_tls",
+        "files": "is_readable_by_others read_small",
         "jaas": "LoginModule parse_jaas",
         "jks": "read_jks unprotected",
         "logins": "LoginFailed PlainLogin ServerLogin",

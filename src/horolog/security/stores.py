@@ -5,15 +5,14 @@ since 9: Kafka's default type JKS opens both.
 """
 
 import base64
-import os
 import re
-import stat
 import textwrap
 from collections.abc import Mapping
 from itertools import islice, pairwise
 from typing import Final, NamedTuple, Protocol
 
 from horolog.errors import Misconfigured
+from horolog.security.files import read_small
 from horolog.security.jks import JKS_MAGIC, read_jks, unprotected
 from horolog.security.names import der_elements
 
@@ -144,29 +143,12 @@ def _stored(security: TlsSettings, kind: str) -> str | None:
     return "".join(parts)
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
 def _read(location: str, what: str) -> bytes:
-    """Read a file that a client may have named, as by altering settings of the broker.
-
-    Raises:
-        Misconfigured: it cannot be read, or is none of a store.
-    """
     try:
-        # Pipes and devices may never end, and an open of a pipe waits for a writer.
-        with open(location, "rb", opener=_open_at_once) as file:
-            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            data = file.read(_LARGEST_STORE + 1) if is_file else b""
+        return read_small(location, _LARGEST_STORE)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise Misconfigured(f"{what}: {why}") from None
-    if not is_file:
-        raise Misconfigured(f"{what}: it is no regular file")
-    if len(data) > _LARGEST_STORE:
-        raise Misconfigured(f"{what}: it is larger than {_LARGEST_STORE >> 20} MiB")
-    return data
 
 
 def _lines(text: str) -> str:
