@@ -332,6 +332,16 @@ def test_keys_over_https_are_trusted_by_the_options_of_the_login_module(
         assert is_let_in(make_broker(**settings), token())
 
 
+def test_keys_of_this_machine_are_not_asked_of_a_proxy(
+    make_broker: MakeBroker, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tokens.running_issuer() as proxy:
+        proxy.keys = jwks(public_jwk("two", number=1))
+        monkeypatch.setenv("http_proxy", proxy.url)
+        assert is_let_in(make_broker(**tokens.broker_settings(issuer.keys_url)), token())
+    assert proxy.asked == []
+
+
 @pytest.mark.parametrize("answer", [b"x" * ((1 << 20) + 1), b"[" * 100_000, b'{"keys": 1}'])
 def test_an_answer_of_an_issuer_that_is_no_set_of_keys_changes_nothing(
     make_broker: MakeBroker, issuer: Issuer, answer: bytes, caplog: pytest.LogCaptureFixture

@@ -2,7 +2,8 @@
 
 A timeout of a socket bounds each read, and an answer may come byte by byte. So a thread reads the
 answer, and is not waited for beyond a limit. No redirect is followed: it would send secrets, and
-trust, wherever it leads.
+trust, wherever it leads. Nor is a proxy of the environment asked for addresses of this machine:
+they may be plain http only because nothing leaves the machine.
 """
 
 import http.client
@@ -10,12 +11,15 @@ import socket
 import ssl
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
+
+from horolog.security.urls import is_loopback
 
 __all__ = ["HttpExchange", "failure"]
 
@@ -45,7 +49,7 @@ class HttpExchange:
 
     def _run(self, request: urllib.request.Request, timeout_s: float) -> None:
         try:
-            opener = urllib.request.build_opener(self._handler, _NoRedirects)
+            opener = urllib.request.build_opener(self._handler, _NoRedirects, *_proxies(request))
             with opener.open(request, timeout=timeout_s) as response:
                 body = response.read(_MAX_ANSWER_BYTES + 1)
             if len(body) > _MAX_ANSWER_BYTES:
@@ -75,6 +79,12 @@ def failure(error: OSError | http.client.HTTPException) -> str:
         reason = str(getattr(error, "reason", error))[:_MAX_REASON]
         return f"does not answer ({reason or 'timed out'})"
     return f"breaks HTTP ({type(error).__name__})"
+
+
+def _proxies(request: urllib.request.Request) -> tuple[urllib.request.ProxyHandler, ...]:
+    """Return a handler that asks no proxy for an address of this machine; none for others."""
+    host = urllib.parse.urlsplit(request.full_url).hostname or ""
+    return (urllib.request.ProxyHandler({}),) if is_loopback(host) else ()
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
