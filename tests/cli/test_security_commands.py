@@ -9,11 +9,13 @@ import pytest
 import rights_matrix as matrix
 from command_runner import run_command
 from running_broker import MakeBroker
+from scripted_broker import ScriptedBroker, Silence
 from secrets_kept import password
 
 from horolog.metadata import MetadataLog
 from horolog.schemas.metadata import AccessControlEntry
 from horolog.storage import Files
+from horolog.wire import ApiKey, Versions
 
 SETTINGS = {
     **matrix.OURS,
@@ -71,6 +73,34 @@ def test_a_user_is_added_given_a_right_and_removed(run: Any, tmp_path: Path) -> 
     assert run(*asked, config=alice).code == 1
     assert run("users", "remove", "alice").code == 1
     assert run("users", "list").out == "no users\n"
+
+
+NO_OPERATIONS = {
+    "error_code": 0,
+    "cluster_id": "theirs",
+    "controller_id": 1,
+    "cluster_authorized_operations": 0,
+    "brokers": [],
+}
+
+
+def test_users_are_not_waited_for_where_kafka_denies_them_without_an_answer() -> None:
+    asked = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
+    answers = {asked: Silence(), ApiKey.DESCRIBE_CLUSTER: NO_OPERATIONS}
+    with ScriptedBroker(answers) as broker:
+        refused = run_command("users", "list", "-b", broker.bootstrap)
+        assert refused.code == 1
+        assert "needs DESCRIBE on the cluster" in refused.err
+        assert run_command("users", "remove", "alice", "-b", broker.bootstrap).code == 1
+        assert not broker.asked(asked)
+
+
+def test_users_of_a_broker_that_cannot_describe_its_cluster_are_listed() -> None:
+    none = {"error_code": 0, "error_message": None, "results": ()}
+    later = {ApiKey.DESCRIBE_CLUSTER: Versions(7, 7)}
+    answers = {ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: none}
+    with ScriptedBroker(answers, versions=later) as broker:
+        assert run_command("users", "list", "-b", broker.bootstrap).out == "no users\n"
 
 
 @pytest.mark.parametrize("text", ["", "\n", "a\nb\n", "a\na\na\n"])

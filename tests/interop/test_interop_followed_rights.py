@@ -106,3 +106,6 @@ def test_a_shadow_follows_rights_and_quotas_of_a_kafka(
         admin.acls.remove(AclFilter(principal="User:u0", resource_type=AclResource.CLUSTER))
         assert eventually(lambda: "needs DESCRIBE on the cluster" in notes(shadow))
         assert shadow.client.acls.list() == before
+        address = kafka.address_of(matrix.LISTENER)
+        refused = run_command("users", "list", "-b", address, "--command-config", str(u0))
+        assert "needs DESCRIBE on the cluster" in refused.err, "Kafka itself does not answer"

@@ -9,7 +9,7 @@ from uuid import UUID
 from scripted_broker import ScriptedBroker
 
 from horolog.record import parse_header
-from horolog.wire import ApiKey, Versions
+from horolog.wire import AclOperation, ApiKey, Versions
 
 MOST_WAIT_MS = 20
 
@@ -73,6 +73,13 @@ class ScriptedSource:
                     "error_code": 0,
                     "error_message": None,
                     "entries": (),
+                },
+                ApiKey.DESCRIBE_CLUSTER: {
+                    "error_code": 0,
+                    "cluster_id": "scripted",
+                    "controller_id": 1,
+                    "cluster_authorized_operations": 1 << AclOperation.DESCRIBE,
+                    "brokers": (),
                 },
                 ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: {
                     "error_code": 0,

@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from horolog.client.deadline import Deadline
+from horolog.client.link import Link
 from horolog.client.metadata import refuse
 from horolog.client.retrying import RetriedCalls
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.rights.entries import AclEntry, AclFilter
 from horolog.security.scram import LEAST_ITERATIONS, ScramMechanism, new_salted
+from horolog.wire.acl import AclOperation
 from horolog.wire.api import ApiKey
 
 _LEVEL: Final = "metadata.version"
@@ -89,12 +92,13 @@ class ScramUsers(RetriedCalls):
         """Return the users of these names, or all.
 
         Raises:
-            RequestRefused: there is no such user.
+            RequestRefused: there is no such user, or users may not be described.
         """
         users = [{"name": name} for name in names] or None
 
         def attempt(deadline: Deadline) -> list[ScramUser]:
             link = self.brokers.any(deadline)
+            _require_describe(link, deadline)
             key = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
             body = link.ask(key, {"users": users}, deadline)
             refuse(body.error_code, "users", body.error_message)
@@ -138,6 +142,30 @@ class ScramUsers(RetriedCalls):
             refuse(result.error_code, f"user {name}", result.error_message)
 
         self._persist(attempt)
+
+
+def _require_describe(link: Link, deadline: Deadline) -> None:
+    """Refuse where an Apache Kafka leaves a request about users unanswered: it denies it.
+
+    Raises:
+        RequestRefused: this principal may not describe the cluster.
+    """
+    try:
+        body = link.ask(
+            ApiKey.DESCRIBE_CLUSTER,
+            {"include_cluster_authorized_operations": True, "include_fenced_brokers": False},
+            deadline,
+        )
+    except RequestRefused as error:
+        if error.code is not ErrorCode.unsupported_version:  # of brokers before 2.8
+            raise
+        return
+    refuse(body.error_code, "users", body.error_message)
+    if not body.cluster_authorized_operations >> AclOperation.DESCRIBE & 1:
+        raise RequestRefused(
+            ErrorCode.cluster_authorization_failed,
+            "users: this principal needs DESCRIBE on the cluster",
+        )
 
 
 def _title(number: int) -> str:

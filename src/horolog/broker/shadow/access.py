@@ -97,13 +97,7 @@ def access_at(client: Client, cluster_id: str) -> AccessAtSource:
 
     entries = asked(ENTRIES, lambda: _entries(client, cluster_id))
     quotas = asked(QUOTAS, lambda: _quotas(client, why))
-    users = None
-    if why.get(ENTRIES) == _denied(
-        ENTRIES
-    ):  # Kafka 4.4 does not answer about users where it denies this same right
-        why[USERS] = why[ENTRIES]
-    else:
-        users = asked(USERS, client.users.list)
+    users = asked(USERS, client.users.list)
     numbers = {mechanism.title: mechanism.value for mechanism in ScramMechanism}
     return AccessAtSource(
         cluster_id,
