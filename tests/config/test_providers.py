@@ -1,5 +1,6 @@
 """Values of properties that come from files, directories and the environment."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,6 +34,9 @@ def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory.mkdir()
     (directory / "broker.properties").write_text(f"password = {SECRET}\nempty=\nnode=7\n")
     (directory / "plain.password").write_text(f"{SECRET}\n")
+    (directory / "large").write_text("password=x\n" + (1 << 20) * "#")
+    (directory / "latin").write_bytes(b"\xe9")
+    os.mkfifo(directory / "pipe")
     monkeypatch.setenv("HOROLOG_TEST_SECRET", SECRET)
     return directory
 
@@ -75,6 +79,10 @@ def test_a_value_that_is_brought_in_is_not_looked_through_again(secrets: Path) -
         ("${file::password}", "name a file and a key"),
         ("${file:{dir}:password}", "Is a directory"),
         ("${dir:{dir}:missing}", "No such file or directory"),
+        ("${dir:{dir}:pipe}", "it is no regular file"),
+        ("${file:/dev/zero:password}", "it is no regular file"),
+        ("${file:{dir}/large:password}", "it is larger than 1 MiB"),
+        ("${dir:{dir}:latin}", "the file is not UTF-8 text"),
         ("${dir:{dir}:../secrets/plain.password}", "name a directory and a file in it"),
         ("${dir:{dir}:}", "name a directory and a file in it"),
         ("${env:HOROLOG_TEST_MISSING}", "no such variable"),

@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 
 from horolog.config.properties import parse_properties
 from horolog.errors import Misconfigured
+from horolog.security.files import read_small
 from horolog.security.stores import Hidden
 
 PROVIDERS: Final = "config.providers"
@@ -25,6 +26,7 @@ _PACKAGE: Final = "org.apache.kafka.common.config.provider."
 _ALLOWED: Final = "allowed.paths"
 _ALLOWLIST: Final = "allowlist.pattern"
 _VARIABLE: Final = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")
+_LARGEST: Final = 1 << 20
 _TRIMMED: Final = "".join(map(chr, range(0x21)))  # as String.trim of Java
 
 _Provider: TypeAlias = Callable[[str, str], str]
@@ -155,6 +157,6 @@ def _of_environment(allowlist: re.Pattern[str], path: str, key: str) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_small(str(path), _LARGEST).decode()
     except UnicodeDecodeError:
         raise ValueError("the file is not UTF-8 text") from None
