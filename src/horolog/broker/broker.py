@@ -124,7 +124,12 @@ class BrokerParts:
             self.offsets_log,
             clock,
             Capacity(config.horolog_groups_max_bytes),
-            ConsumerRules(_consumer_limits(config), self._group_times, self.topics),
+            ConsumerRules(
+                _consumer_limits(config),
+                self._group_times,
+                self.topics,
+                lambda: self.placement.source is not None,
+            ),
         )
         self.kept_commits = KeptMemory()
         self.group_lags = GroupLags(self.partitions, self.groups.offsets, clock)

@@ -88,7 +88,7 @@ class ConsumerGroups:
         step = step._replace(
             records=[*before.records, *step.records], timers=[*before.timers, *step.timers]
         )
-        return self._groups.stepped(entry, group, step)
+        return self._groups.stepped(entry, group, step, counts=beat.epoch >= 0)
 
     def _group(self, entry: GroupEntry, beat: Beat) -> tuple[ConsumerGroup, Step]:
         """Return the group of a heartbeat, and what makes it a consumer group."""
@@ -96,6 +96,12 @@ class ConsumerGroups:
         if isinstance(group, ConsumerGroup):
             return group, Step(None)
         joins = beat.epoch == 0
+        if beat.epoch > 0 and self._groups.rules.has_followed():
+            # Of a client that came here from the source. It joins; at 69 it would give up for ever.
+            raise RequestRefused(
+                ErrorCode.unknown_member_id,
+                f"Member {beat.member_id} is not a member of group {entry.group_id}.",
+            )
         if group is None:
             if not joins:
                 text = "Consumer group" if beat.epoch > 0 else "Group"
@@ -141,7 +147,7 @@ class ConsumerGroups:
                 f"The group {entry.group_id} has members of the consumer protocol.",
             )
         step = classic_members.join(group, asked, new_id, rules.topics, self._now(), made)
-        return self._groups.stepped(entry, group, step)
+        return self._groups.stepped(entry, group, step, counts=True)
 
     async def sync(self, entry: GroupEntry, asked: Sync) -> Synced:
         """Tell a member of the classic protocol what it may have.
@@ -249,7 +255,8 @@ class ConsumerGroups:
         if entry.group is not group:
             return GroupDecision(None)
         group.resolved_at_ms, group.resolved_version = found.now.loop_ms, found.names_version
-        return self._groups.stepped(entry, group, resolved(group, self._groups.rules.topics, found))
+        step = resolved(group, self._groups.rules.topics, found)
+        return self._groups.stepped(entry, group, step, counts=True)
 
     def _on_resolved(self, group_id: str, task: "asyncio.Task[None]") -> None:
         del self._resolving[group_id]

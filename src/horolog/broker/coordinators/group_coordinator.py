@@ -10,7 +10,7 @@ operation depends on.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
@@ -483,6 +483,11 @@ class GroupCoordinator:
         self.check_loaded(group_id)
         group = self._groups.find(group_id)
         return group if isinstance(group, ConsumerGroup) else None
+
+    @property
+    def rebalances(self) -> Mapping[str, int]:
+        """Rebalances since the start, by type of the group."""
+        return self._groups.rebalances
 
     def all(self) -> list[Group | ConsumerGroup]:
         """Return all groups; read-only."""

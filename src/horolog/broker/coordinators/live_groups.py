@@ -6,6 +6,7 @@ to the group's next deadline, and waiting requests are answered.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
@@ -88,6 +89,8 @@ class ConsumerRules(NamedTuple):
     times: Callable[[str], GroupTimes]
     """Returns the settings of a group as they are now."""
     topics: Topics
+    has_followed: Callable[[], bool] = bool
+    """Returns whether members may come from another cluster, which this broker follows or did."""
 
 
 class LiveGroups:
@@ -103,6 +106,8 @@ class LiveGroups:
         rules: ConsumerRules,
     ) -> None:
         self.rules = rules
+        self.rebalances: Counter[str] = Counter()
+        """Rebalances since the start, by type of the group."""
         self.limits = limits
         self._store = store
         self._clock = clock
@@ -230,11 +235,17 @@ class LiveGroups:
 
         return GroupDecision(waiter, GroupChange(groups=[storing.row]), apply, refused)
 
-    def stepped(self, entry: GroupEntry, group: ConsumerGroup, step: Step) -> GroupDecision[Any]:
+    def stepped(
+        self, entry: GroupEntry, group: ConsumerGroup, step: Step, *, counts: bool = False
+    ) -> GroupDecision[Any]:
         """Return the decision that a step of a consumer group is.
 
         The group takes the entry if another is there, or none; and it leaves it to a classic group
         if the step says so.
+
+        Args:
+            counts: a new epoch of the group counts as a rebalance, as all of Kafka's but those of
+                members that go.
         """
         records, was = step.records, entry.group
         if was is not group and entry.stored is not None:
@@ -245,7 +256,10 @@ class LiveGroups:
                 entry.group, entry.stored, entry.empty_since_ms = group, None, None
                 if isinstance(was, Group):
                     self._hand_out(was.dissolve(ErrorCode.rebalance_in_progress))
+            before = group.epoch
             group.apply(step, self.now_ms())
+            if counts and group.epoch > before:
+                self.rebalances[group.kind] += 1
             if step.becomes is None:
                 self._arm(entry, group)
             else:
@@ -281,14 +295,16 @@ class LiveGroups:
         self, entry: GroupEntry, group: Group, decide: Callable[[int], list[Completed]]
     ) -> None:
         """Decide an operation, resolve completed waiters, store changes, and set the next timer."""
-        was_empty = group.state is GroupState.EMPTY
+        before = group.state
         try:
             answers = decide(self.now_ms())
         finally:
             self._arm(entry, group)
+        if group.state is GroupState.STABLE and before is not GroupState.STABLE:
+            self.rebalances[group.kind] += 1
         self._hand_out(answers)
         is_empty = group.state is GroupState.EMPTY
-        if was_empty is not is_empty:
+        if (before is GroupState.EMPTY) is not is_empty:
             entry.empty_since_ms = self._clock.now_ms() if is_empty else None
             self.note_membership(entry)
 

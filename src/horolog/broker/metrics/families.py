@@ -29,6 +29,7 @@ class Family(NamedTuple):
 
 _TOPIC: Final = ("topic",)
 _GROUP: Final = ("consumergroup", "topic")
+_KIND: Final = ("type", "state")
 
 MESSAGES_IN: Final = Family(
     "kafka_server_brokertopicmetrics_messagesin_total",
@@ -358,6 +359,16 @@ OLDEST_COORDINATED: Final = Family(
     "For how long the oldest of them has been open, 0 without one.",
 )
 
+GROUPS: Final = Family(
+    "horolog_groups", "gauge", "Groups by type and state, as in `horolog groups list`.", _KIND
+)
+REBALANCES: Final = Family(
+    "horolog_group_rebalances_total",
+    "counter",
+    "Rebalances: of consumer groups new epochs but for members that went, as in Kafka's "
+    "consumer-group-rebalance-count; of classic groups those that were completed.",
+    ("type",),
+)
 MEMBERS: Final = Family(
     "kafka_consumergroup_members", "gauge", "Members of a consumer group.", ("consumergroup",)
 )

@@ -1,4 +1,4 @@
-"""Metrics of consumer groups, from memory, and from disk for groups that are behind.
+"""Metrics of groups of both types, from memory, and from disk for groups that are behind.
 
 An append time is looked up once for each committed offset, and what retention does about a
 partition once in `_KEPT_MS`, whoever scrapes.
@@ -24,11 +24,24 @@ from horolog.broker.metrics.exposition import Exposition
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.config import TopicConfig
 from horolog.errors import HorologError
+from horolog.groups.consumers.group import ConsumerGroup
+from horolog.groups.group import Group
+from horolog.groups.values import GroupState
 from horolog.storage.logs.readable import ReadableLog
 from horolog.storage.removal.retention_report import SegmentRetention
 
 _KEPT_MS: Final = 30_000
 _AT_ONCE: Final = 100  # partitions in one call of a thread
+_STATES: Final = (
+    (Group.kind, GroupState.EMPTY),
+    (Group.kind, GroupState.PREPARING_REBALANCE),
+    (Group.kind, GroupState.COMPLETING_REBALANCE),
+    (Group.kind, GroupState.STABLE),
+    (ConsumerGroup.kind, GroupState.EMPTY),
+    (ConsumerGroup.kind, GroupState.ASSIGNING),
+    (ConsumerGroup.kind, GroupState.RECONCILING),
+    (ConsumerGroup.kind, GroupState.STABLE),
+)
 
 
 class _Appended(NamedTuple):
@@ -87,9 +100,15 @@ class GroupNumbers:
     async def add(self, found: Exposition, turns: TimeSlice, *, by_partition: bool) -> None:
         """Add the metrics of all groups."""
         broker = self._broker
+        counts = dict.fromkeys(_STATES, 0)
         for group in broker.groups.all():
             found.add(of.MEMBERS, group.member_count, group.group_id)
+            counts[group.kind, group.state] += 1
             await turns.pause()
+        for (group_type, state), count in counts.items():
+            found.add(of.GROUPS, count, group_type, state.value)
+        for group_type in (Group.kind, ConsumerGroup.kind):
+            found.add(of.REBALANCES, broker.groups.rebalances.get(group_type, 0), group_type)
         sums: dict[tuple[str, str], _GroupSums] = {}
         rest = broker.group_lags.behind()
         appended, judged = self._appended, self._judged
