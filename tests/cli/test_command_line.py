@@ -98,7 +98,7 @@ def test_a_broker_that_is_not_there_is_a_finding(offline: Run) -> None:
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         seen = offline("topics", "list", "-b", address)
     assert seen.code == 1
-    assert seen.err.startswith("horolog: no broker answered at 127.0.0.1")
+    assert seen.err.startswith("horolog: no broker answered: 127.0.0.1")
     assert offline("topics", "list", "-b", "nonsense").code == 2
 
 

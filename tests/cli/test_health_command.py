@@ -74,7 +74,7 @@ def test_a_broker_with_findings_is_alive(broker: RunningBroker, clock: ManualClo
 def test_a_port_that_refuses_connections_is_not_alive(broker: RunningBroker) -> None:
     address = broker.address
     broker.stop()
-    said = f"horolog: no broker answered at {address} (connection refused)\n"
+    said = f"horolog: no broker answered: {address} (connection refused)\n"
     assert run("health", "--alive", "-b", address) == (1, "", said)
 
 

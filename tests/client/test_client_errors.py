@@ -91,7 +91,7 @@ def test_an_absent_broker_is_named_with_every_address_that_was_tried(dead_port: 
     ):
         client.metadata()
     assert str(absent.value) == (
-        f"no broker answered at 127.0.0.1:{dead_port} (connection refused), "
+        f"no broker answered: 127.0.0.1:{dead_port} (connection refused), "
         "no-such-host.invalid:9092 (no such host name)"
     )
     assert not absent.value.sent
@@ -431,7 +431,7 @@ def test_an_advertised_address_that_does_not_answer_is_reported_as_such(dead_por
     ):
         client.list_offsets({CLICKS: LATEST})
     assert str(absent.value) == (
-        f"broker 1 does not answer at 127.0.0.1:{dead_port} (connection refused) "
+        f"broker 1 does not answer: 127.0.0.1:{dead_port} (connection refused) "
         "(its advertised.listeners)"
     )
 

@@ -77,7 +77,7 @@ class Brokers:
                 return self.at(address, deadline)
             except (NoAnswer, MalformedResponse) as error:
                 failures.append(str(error))
-        raise NoAnswer(f"no broker answered at {', '.join(failures)}")
+        raise NoAnswer(f"no broker answered: {', '.join(failures)}")
 
     def node(self, node_id: int, deadline: Deadline) -> Link:
         """Return a broker by its id, connected at the address that it advertises.
@@ -94,7 +94,7 @@ class Brokers:
             return self.at(address, deadline)
         except NoAnswer as error:
             hint = "" if address in self._bootstrap else " (its advertised.listeners)"
-            raise NoAnswer(f"broker {node_id} does not answer at {error}{hint}") from error
+            raise NoAnswer(f"broker {node_id} does not answer: {error}{hint}") from error
 
     def controller(self, deadline: Deadline) -> Link:
         """Return the controller, which changes topics; any broker if the cluster reports none."""

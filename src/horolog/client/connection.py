@@ -33,6 +33,7 @@ _BEFORE_AUTHENTICATION: Final = frozenset(
 _WAKES_BYTES: Final = 512 << 10
 """Bytes of a large response for which the thread that receives it is woken."""
 _TIMEVAL: Final = Struct("@ll")  # as SO_RCVTIMEO has a time limit
+_OTHER_PROTOCOL: Final = "; does its listener require another security.protocol?"
 _TLS_ALERT = b"\x15\x03"  # what a TLS listener answers to anything else
 
 
@@ -96,8 +97,11 @@ class Connection:
                 sock = tls.wrap(sock, address.host)
             except (OSError, ValueError) as error:
                 sock.close()
+                why = _reason(error)
+                if tls.ended(error):
+                    why = f"the broker closed the connection{_OTHER_PROTOCOL}"
                 raise _refusal(tls, address, error) or NoAnswer(
-                    f"{address} (no TLS handshake: {_reason(error)})"
+                    f"{address} (no TLS handshake: {why})"
                 ) from error
         return cls(sock, address, client_id, max_response_bytes, tls)
 
@@ -155,9 +159,8 @@ class Connection:
                 )
         except OSError as error:
             self.close()
-            hint = ""
-            if isinstance(error, ConnectionError) and not self._has_answered:
-                hint = "; does its listener require another security.protocol?"
+            is_unheard = isinstance(error, ConnectionError) and not self._has_answered
+            hint = _OTHER_PROTOCOL if is_unheard else ""
             raise _refusal(self._tls, self.address, error) or NoAnswer(
                 f"{self.address} did not answer {api_key.title} ({_reason(error)}{hint})",
                 sent=True,

@@ -286,6 +286,33 @@ def test_why_a_broker_has_hung_up_is_reported_however_late_a_request_is_sent(
             Link.negotiate(connection, deadline)
 
 
+def test_a_listener_that_hangs_up_during_the_handshake_may_want_another_protocol(
+    certificates: Certificates,
+) -> None:
+    """As a plaintext listener does: the first bytes of TLS are no request to it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        address = Address(*listener.getsockname())
+
+        def hang_up() -> None:
+            with listener.accept()[0] as accepted:
+                accepted.recv(1 << 16)
+
+        hung_up = pool.submit(hang_up)
+        with pytest.raises(NoAnswer) as refused:
+            Connection.open(
+                address,
+                Deadline.after_ms(60_000),
+                client_id="early",
+                max_response_bytes=1 << 20,
+                tls=Tls(Security.of(trusting(certificates))),
+            )
+        hung_up.result()
+    assert str(refused.value) == (
+        f"{address} (no TLS handshake: the broker closed the connection; "
+        "does its listener require another security.protocol?)"
+    )
+
+
 def test_a_listener_of_the_other_kind_is_reported_as_such(certificates: Certificates) -> None:
     with (
         ScriptedBroker() as broker,

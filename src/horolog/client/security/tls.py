@@ -33,6 +33,11 @@ class Tls:
         return isinstance(error, ssl.SSLWantReadError)
 
     @staticmethod
+    def ended(error: Exception) -> bool:
+        """Return True if the broker closed the connection, as a plaintext listener does."""
+        return isinstance(error, ConnectionError | ssl.SSLEOFError)
+
+    @staticmethod
     def refusal(error: Exception, host: str) -> str | None:
         """Return an explanation of a failed handshake or an alert; None if a retry may succeed."""
         if not isinstance(error, ssl.SSLError):
