@@ -48,7 +48,7 @@ from horolog.config.tables import (
     topic_setting,
     topic_settings,
 )
-from horolog.config.tls import OF_METRICS, PREFIX, parse_tls
+from horolog.config.tls import PREFIX, parse_metrics_tls, parse_tls
 from horolog.config.topic import LONG_MAX, TopicConfig
 from horolog.config.values import Value
 from horolog.errors import Misconfigured
@@ -340,7 +340,7 @@ class Settings:
             if protocols.get(name, name).endswith("SSL")
         }
         if self._broker_value("horolog.metrics.protocol") == "https":
-            values["metrics_tls"] = parse_tls(OF_METRICS, names, given, asks_for_itself=True)
+            values["metrics_tls"] = parse_metrics_tls(names, given)
         share = values["log_cleaner_dedupe_buffer_size"] // max(1, values["log_cleaner_threads"])
         if share < _LEAST_KEY_MAP_BYTES:
             raise ValueError(

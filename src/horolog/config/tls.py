@@ -17,6 +17,14 @@ _CLIENT_AUTH: Final = "ssl.client.auth"
 _RULES: Final = "ssl.principal.mapping.rules"
 OF_METRICS: Final = "horolog.metrics."
 """Prefix of the settings of TLS on the page of metrics."""
+_STORES: Final = (
+    (
+        ("ssl.keystore.location", "ssl.keystore.key", "ssl.keystore.certificate.chain"),
+        ("ssl.keystore.password", "ssl.key.password"),
+    ),
+    (("ssl.truststore.location", "ssl.truststore.certificates"), ("ssl.truststore.password",)),
+)
+"""Settings that say where a store is, and the passwords of it."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -63,3 +71,17 @@ def parse_tls(
         return ListenerTls(settings, parse_rules(settings.get(_RULES, "DEFAULT")))
     except Misconfigured as error:
         raise ValueError(f"{prefix}{_RULES}: {error}") from None
+
+
+def parse_metrics_tls(names: Iterable[str], given: Mapping[str, str]) -> ListenerTls:
+    """Return the TLS of the page of metrics; with a store of its own, no password is inherited.
+
+    Raises:
+        ValueError: the rules cannot be read.
+    """
+    others = dict(given)
+    for places, passwords in _STORES:
+        if any(given.get(OF_METRICS + name) for name in places):
+            for name in (*places, *passwords):
+                others.pop(name, None)
+    return parse_tls(OF_METRICS, names, others, asks_for_itself=True)

@@ -69,6 +69,19 @@ def test_keys_are_those_of_the_listeners_without_own_ones(
     assert scrape(broker, tls=client_context(certificates))
 
 
+def test_own_stores_take_no_password_of_those_of_the_listeners(
+    make_broker: MakeBroker, certificates: Certificates
+) -> None:
+    broker = make_broker(
+        **https(certificates.pem("broker"), **asking(certificates)),
+        ssl_keystore_location=str(certificates.p12("broker")),
+        ssl_keystore_password=PASSWORD,
+        ssl_key_password=PASSWORD,
+        ssl_truststore_password=PASSWORD,
+    )
+    assert scrape(broker, tls=client_context(certificates, "client"))
+
+
 @pytest.mark.parametrize(
     ("name", "rules", "is_let_in"),
     [
