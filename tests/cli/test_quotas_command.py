@@ -41,7 +41,7 @@ def test_quotas_are_set_listed_and_removed(run: Any) -> None:
         (("set", "producer_byte_rate=x", "--user", "a"), "write KEY=NUMBER"),
         (("set", "producer_byte_rate=0", "--user", "a"), "greater than 0"),
         (("set", "producer_byte_rate=nan", "--user", "a"), "greater than 0"),
-        (("set", "speed=1", "--user", "a"), "Invalid configuration key speed"),
+        (("set", "speed=1", "--user", "a"), "write KEY=NUMBER with one of"),
         (("set", "producer_byte_rate=1", "--user", "a", "--default-user"), "not both"),
         (("remove", "--user", "a", "--ip", "1.2.3.4"), "there are no such quotas"),
     ],

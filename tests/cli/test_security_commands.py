@@ -168,6 +168,7 @@ def test_ranges_that_kafka_has_not_obeyed_are_named(
         (("User:a", "reed", "topic:t"), "reed is no operation"),
         (("User:a", "any", "topic:t"), "any is no operation"),
         (("User:a", "read", "queue:t"), "queue is no kind of a resource"),
+        (("User:a", "read", "clicks"), "clicks is no kind of a resource, as in KIND:NAME"),
         (("User:a", "read", "topic"), "give the name as well"),
         (("a", "read", "topic:t"), "write User:a"),
     ],

@@ -63,7 +63,7 @@ class Whose:
 def _value(text: str) -> tuple[str, float]:
     key, equals, value = text.partition("=")
     try:
-        if not equals:
+        if not equals or key not in set(QuotaKey):
             raise ValueError
         return key, float(value)
     except ValueError:

@@ -66,7 +66,7 @@ def resource_of(text: str) -> tuple[AclResource, str]:
         Misconfigured: there is no such kind, or the name is missing.
     """
     kind, colon, name = text.partition(":")
-    number = _number(AclResource, kind, "kind of a resource")
+    number = _number(AclResource, kind, "kind of a resource, as in KIND:NAME")
     if number is AclResource.CLUSTER:
         return number, name or CLUSTER_NAME
     if not colon or not name:
