@@ -9,10 +9,10 @@ file's SHA-256.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import shutil
-import sys
 import tarfile
 import tempfile
 from collections.abc import Callable
@@ -385,5 +385,14 @@ def make(name: str) -> None:
 
 
 if __name__ == "__main__":
-    for wanted in sys.argv[1:] or MAKERS:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.make_golden",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(MAKERS)}")
+    names = parser.parse_args().names or list(MAKERS)
+    if unknown := sorted(set(names) - set(MAKERS)):
+        parser.error(f"{', '.join(unknown)}: there are {', '.join(MAKERS)}")
+    for wanted in names:
         make(wanted)
