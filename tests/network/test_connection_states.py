@@ -39,7 +39,6 @@ from horolog.network import (
     Shared,
     State,
     Turns,
-    anonymous,
     mappings,
 )
 
@@ -111,7 +110,9 @@ class Stage:
         self,
         loop: asyncio.AbstractEventLoop,
         limit: int = 1 << 20,
-        principal_of: Callable[[Endpoint, asyncio.BaseTransport], str | None] = anonymous,
+        principal_of: Callable[[Endpoint, asyncio.BaseTransport], str | None] = lambda *_: (
+            ANONYMOUS
+        ),
     ) -> None:
         self.asked: list[bytes] = []
         self.answers: dict[bytes, asyncio.Future[Reply | None]] = {}
@@ -160,6 +161,8 @@ class Stage:
             admit=lambda connection: self.admits,
             forget=self._forget,
             principal_of=principal_of,
+            await_login=lambda _: None,
+            end_login=lambda _: None,
         )
         self.connection = ServerConnection(self.shared, LISTENER)
         self.transport = MemoryTransport()

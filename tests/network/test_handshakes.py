@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from certificates import Certificates, client_context
 
-from horolog.network import Handshake, Handshakes
+from horolog.network import Handshakes
 from horolog.security import MappingRule
 
 
@@ -39,10 +39,11 @@ def test_a_bug_in_a_handshake_ends_it_alone(certificates: Certificates, has_cont
         )
         context = client_context(certificates, "client")
         for using, its_rules in ((bad, rules), (good, (MappingRule(),))):
-            ours, theirs = socket.socketpair()
+            with socket.create_server(("127.0.0.1", 0)) as listening:
+                theirs = socket.create_connection(listening.getsockname())
+                ours, _ = listening.accept()
             ours.setblocking(False)
-            handshake = Handshake("X", ("127.0.0.1", 1), 0.0, using, its_rules)
-            handshakes.begin(ours, handshake)
+            handshakes.begin(ours, "X", using, its_rules)
             wrapping = asyncio.create_task(asyncio.to_thread(context.wrap_socket, theirs))
             said = await asyncio.wait_for(told.get(), 60)
             if its_rules is rules:

@@ -195,14 +195,8 @@ class Access:
         self._decisions: dict[_Key, Decision] = {}  # of operations
         self._answers: dict[_Key, _Answer] = {}  # the same of requests
 
-    def allows(
-        self, peer: Peer, api_key: ApiKey, kind: AclResource, name: str, count: int = 1
-    ) -> bool:
-        """Return True if a client may do what its request does with a resource.
-
-        Args:
-            count: how often the request refers to the resource, for the audit.
-        """
+    def allows(self, peer: Peer, api_key: ApiKey, kind: AclResource, name: str) -> bool:
+        """Return True if a client may do what its request does with a resource."""
         rights = self.rights
         if rights is None:
             return True
@@ -217,9 +211,7 @@ class Access:
         operation, asked_kind, asked_name, decision = answer
         is_allowed = decision.is_allowed
         if not is_allowed or RIGHTS.isEnabledFor(logging.DEBUG):
-            if asked_kind is not kind:
-                count = 1
-            self._note(peer, api_key, operation, asked_kind, asked_name, count, decision)
+            self._note(peer, api_key, operation, asked_kind, asked_name, decision)
         return is_allowed
 
     def _answer(self, peer: Peer, api_key: ApiKey, kind: AclResource, name: str) -> _Answer:
@@ -240,13 +232,12 @@ class Access:
         operation: AclOperation,
         kind: AclResource,
         name: str,
-        count: int = 1,
     ) -> bool:
         """Return True if a client may do an operation that depends on more than the API."""
         if self.rights is None:
             return True
         decision = self._decide(peer, operation, kind, name)
-        self._note(peer, api_key, operation, kind, name, count, decision)
+        self._note(peer, api_key, operation, kind, name, decision)
         return decision.is_allowed
 
     def check(
@@ -291,7 +282,6 @@ class Access:
         operation: AclOperation,
         kind: AclResource,
         name: str,
-        count: int,
         decision: Decision,
     ) -> None:
         """Count a denial, and write the line of Kafka's audit: denials at INFO, grants at DEBUG."""
@@ -304,7 +294,7 @@ class Access:
         line = (
             f"Principal = {peer.principal} is {verdict} operation = {operation.name} from host = "
             f"{host_text(peer.host)} on resource = {_TITLES[kind]}:LITERAL:{name} for request = "
-            f"{api_key.title} with resourceRefCount = {count} based on rule {decision}"
+            f"{api_key.title} with resourceRefCount = 1 based on rule {decision}"
         )
         self._audit.write(level, printable(line))
 

@@ -36,7 +36,7 @@ __getattr__, __dir__ = lazy_names(
             "IN_FLIGHT_REQUESTS QUICK_BYTES READ_AHEAD_BYTES READ_AHEAD_OF_WAIT_BYTES "
             "ServerConnection Shared"
         ),
-        "dispatching": "Hangup anonymous",
+        "dispatching": "Hangup",
         "framing": "FIRST_ALLOCATION_BYTES GROWTH PIECE_BYTES SCRATCH_BYTES STEP_BYTES Frames",
         "http": (
             "ANSWERED INCOMPLETE REQUEST_BYTES REQUEST_SECONDS RESPONSE_SECONDS HttpRequest "

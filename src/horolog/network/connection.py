@@ -22,7 +22,7 @@ from horolog.config import BrokerConfig, Endpoint
 from horolog.errors import HorologError
 from horolog.network.budget import SMALL_BYTES, ByteBudget
 from horolog.network.busy_polling import BusyPolling
-from horolog.network.dispatching import Dispatch, Hangup, anonymous
+from horolog.network.dispatching import Dispatch, Hangup
 from horolog.network.framing import Frames
 from horolog.network.joint_sends import JointSends
 from horolog.network.lifecycle import State
@@ -84,10 +84,10 @@ class Shared:
     config_now: Callable[[], BrokerConfig]
     admit: "Callable[[ServerConnection], bool]"
     forget: "Callable[[ServerConnection], None]"
-    principal_of: Callable[[Endpoint, asyncio.BaseTransport], str | None] = anonymous
-    await_login: "Callable[[ServerConnection], object]" = id
+    principal_of: Callable[[Endpoint, asyncio.BaseTransport], str | None]
+    await_login: "Callable[[ServerConnection], object]"
     """Called with a connection whose client has to authenticate by requests."""
-    end_login: "Callable[[ServerConnection], object]" = id
+    end_login: "Callable[[ServerConnection], object]"
     """Called with a connection whose client has authenticated."""
     times: RequestTimes | None = None
     """Collects the times of requests; None if they are not collected."""

@@ -4,9 +4,8 @@ import asyncio
 from typing import Protocol
 
 from horolog.buffers import Buffer
-from horolog.config import Endpoint
 from horolog.errors import HorologError
-from horolog.network.peer import ANONYMOUS, Peer
+from horolog.network.peer import Peer
 from horolog.network.reply import Reply
 
 
@@ -31,8 +30,3 @@ class Dispatch(Protocol):
     def slowly(self, frame: Buffer, peer: Peer, /) -> "asyncio.Future[Reply | None]":
         """Return the future reply to a request with many fields; it starts after this returns."""
         ...
-
-
-def anonymous(listener: Endpoint, transport: asyncio.BaseTransport) -> str | None:
-    """Return the principal of clients on a listener without authentication."""
-    return ANONYMOUS

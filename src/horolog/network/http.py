@@ -134,17 +134,12 @@ class HttpServer:
 
     def _begin_handshake(self, client: socket.socket) -> None:
         assert self._handshakes is not None
-        try:
-            address = client.getpeername()
-        except OSError:  # it has disconnected
-            client.close()
-            return
         name = self.bound.name
         context, rules = self._contexts[name].context, self._listeners[name].rules
-        handshake = Handshake(self.bound, address, self._loop.time(), context, rules)
-        self._handshakes.begin(client, handshake)
-        self.admit(handshake)
-        self._loop.call_later(REQUEST_SECONDS, self._end_late, handshake)
+        handshake = self._handshakes.begin(client, self.bound, context, rules)
+        if handshake is not None:
+            self.admit(handshake)
+            self._loop.call_later(REQUEST_SECONDS, self._end_late, handshake)
 
     def _end_late(self, handshake: Handshake) -> None:
         if handshake in self.incomplete:

@@ -233,17 +233,12 @@ class Server:
     def _begin_handshake(self, listener: Endpoint, sock: socket.socket) -> None:
         """Let a thread do the handshake of a client that has connected."""
         assert self._handshakes is not None
-        try:
-            address = sock.getpeername()
-        except OSError:  # it has disconnected
-            sock.close()
-            return
         rules = self._config_now().tls[listener.name].rules
         context = self._contexts[listener.name].context
-        handshake = Handshake(listener, address, self._loop.time(), context, rules)
-        self._handshakes.begin(sock, handshake)
-        self.limits.open[listener.name] += 1
-        self._await_login(handshake)
+        handshake = self._handshakes.begin(sock, listener, context, rules)
+        if handshake is not None:
+            self.limits.open[listener.name] += 1
+            self._await_login(handshake)
 
     def _on_handshake(self, handshake: Handshake, session: TlsSession, principal: str) -> None:
         """Serve a client whose handshake is done."""

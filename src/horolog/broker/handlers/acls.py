@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         DescribeAclsResponse,
     )
 
-"""Most entries that one request makes or deletes, as in Apache Kafka."""
 _AT_ONCE: Final = 1_000
 _ANY: Final = 1  # in all enumerations
 

@@ -33,9 +33,8 @@ async def note_changes(request: Request[Any], lines: Iterable[str]) -> None:
     """Log what a request has changed, a line for each change."""
     who = f"{request.peer.principal} from /{host_text(request.peer.host)}"
     for line in lines:
-        await (
-            request.pause()
-        )  # not `checkpoint`: a client that has gone has changed it all the same
+        # Not `checkpoint`: a client that has gone has changed it all the same.
+        await request.pause()
         _CHANGES.info("%s", printable(f"{who} {line}"))
 
 

@@ -157,15 +157,32 @@ class Handshakes:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, done: _Done, failed: _Failed, threads: int = THREADS
     ) -> None:
+        self._loop = loop
         self._threads = [_HandshakeThread(loop, done, failed) for _ in range(threads)]
         self._turns = cycle(self._threads)
         for thread in self._threads:
             thread.start()
 
-    def begin(self, sock: socket.socket, handshake: Handshake) -> None:
-        """Begin the handshake on a non-blocking socket, which must not be used any more."""
+    def begin(
+        self,
+        sock: socket.socket,
+        listener: Any,
+        context: ssl.SSLContext,
+        rules: tuple[MappingRule, ...],
+    ) -> Handshake | None:
+        """Begin the handshake on a non-blocking socket, which must not be used any more.
+
+        None if the client has disconnected.
+        """
+        try:
+            address = sock.getpeername()
+        except OSError:
+            sock.close()
+            return None
+        handshake = Handshake(listener, address, self._loop.time(), context, rules)
         thread = handshake._thread = next(self._turns)
         thread.begin(sock, handshake)
+        return handshake
 
     def stop(self) -> None:
         """Let the threads close the sockets of all handshakes, and end."""
