@@ -372,10 +372,12 @@ class LiveGroups:
         elif entry.timer is None or deadline_ms < entry.timer_at_ms:
             self._cancel_timer(entry)
             entry.timer_at_ms = deadline_ms
-            entry.timer = self._loop.call_at((deadline_ms + 1) / 1000, self._on_timer, entry, group)
+            entry.timer = self._loop.call_at((deadline_ms + 1) / 1000, self._on_timer, entry)
 
-    def _on_timer(self, entry: GroupEntry, group: Group | ConsumerGroup) -> None:
-        entry.timer = None
+    def _on_timer(self, entry: GroupEntry) -> None:
+        entry.timer, group = None, entry.group  # which may have taken the place of another
+        if group is None:
+            return
         if isinstance(group, Group):
             entry.queue.run(partial(self._tick, entry, group))
         else:

@@ -131,11 +131,10 @@ async def _owned(
 ) -> Partitions | None:
     if topics is None:
         return None
-    owned: dict[UUID, frozenset[int]] = {}
+    owned: dict[UUID, set[int]] = {}
     async for topic in each(request, topics):
-        topic_id = topic.topic_id or UUID(int=0)
-        owned[topic_id] = owned.get(topic_id, frozenset()) | frozenset(topic.partitions)
-    return owned
+        owned.setdefault(topic.topic_id or UUID(int=0), set()).update(topic.partitions)
+    return {topic_id: frozenset(of) for topic_id, of in owned.items()}
 
 
 def _check_form(body: ConsumerGroupHeartbeatRequest, version: int) -> None:

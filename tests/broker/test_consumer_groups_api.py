@@ -1,0 +1,255 @@
+"""Consumer groups on the wire: refusals and their order, hostile members, kills, full disks."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from faulty_calls import full_disk
+from patience import eventually
+from raw_connection import RawConnection
+from running_broker import BrokerProcess, RunningBroker, a_broker, a_broker_process
+
+from horolog.wire import ApiKey
+
+SETTINGS = {
+    "group_consumer_assignment_interval_ms": "0",
+    "group_consumer_min_session_timeout_ms": "1",
+    "group_consumer_max_session_timeout_ms": "3600000",
+    "group_consumer_session_timeout_ms": "3600000",
+    "group_consumer_max_size": "4",
+    "group_min_session_timeout_ms": "1",
+    "horolog_busy_poll_us": "0",
+}
+NEW: dict[str, Any] = {"topic_partitions": [], "rebalance_timeout_ms": 600_000}
+
+broker = a_broker("t", partitions=4, now_ms=None, **SETTINGS)
+process = a_broker_process("t", partitions=4, **SETTINGS)
+
+
+def beat(
+    connection: RawConnection, member: str, epoch: int, *, version: int = 1, **said: Any
+) -> Any:
+    asked = {
+        "group_id": "g",
+        "member_id": member,
+        "member_epoch": epoch,
+        "rebalance_timeout_ms": -1,
+        **said,
+    }
+    return connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, **asked)
+
+
+def join(connection: RawConnection, member: str, **said: Any) -> Any:
+    return beat(connection, member, 0, **{"subscribed_topic_names": ["t"], **NEW, **said})
+
+
+def has(answer: Any) -> list[int] | None:
+    """The partitions of the one topic."""
+    assert not answer.error_code, answer
+    if answer.assignment is None:
+        return None
+    return sorted(it for of in answer.assignment.topic_partitions for it in of.partitions)
+
+
+def owned(connection: RawConnection, *partitions: int) -> list[dict[str, Any]]:
+    asked = {"topics": [{"name": "t"}]}
+    (topic,) = connection.ask(ApiKey.METADATA, 12, **asked).topics
+    return [{"topic_id": topic.topic_id, "partitions": list(partitions)}]
+
+
+@pytest.fixture
+def client(broker: RunningBroker) -> Iterator[RawConnection]:
+    with broker.connect() as connection:
+        yield connection
+
+
+FORMS: list[tuple[dict[str, Any], int, str | None]] = [
+    ({"group_id": ""}, 42, "GroupId can't be empty."),
+    ({"group_id": " "}, 42, "GroupId can't be empty."),
+    ({"member_id": ""}, 42, "MemberId can't be empty."),
+    ({"instance_id": " "}, 42, "InstanceId can't be empty."),
+    ({"rack_id": ""}, 42, "RackId can't be empty."),
+    ({"rebalance_timeout_ms": -1}, 42, "RebalanceTimeoutMs must be provided in first request."),
+    ({"topic_partitions": None}, 42, "TopicPartitions must be empty when (re-)joining."),
+    (
+        {"topic_partitions": [{"topic_id": UUID(int=1), "partitions": [0]}]},
+        42,
+        "TopicPartitions must be empty when (re-)joining.",
+    ),
+    (
+        {"subscribed_topic_names": None},
+        42,
+        "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+    ),
+    ({"member_epoch": -2}, 42, "InstanceId can't be null."),
+    ({"member_epoch": -3}, 42, "MemberEpoch is invalid."),
+    (
+        {"server_assignor": "sticky"},
+        112,
+        "ServerAssignor sticky is not supported. Supported assignors: uniform, range.",
+    ),
+    ({"server_assignor": ""}, 112, None),
+    ({"server_assignor": "", "group_id": ""}, 42, None),
+    ({"server_assignor": "x", "member_epoch": 5}, 112, None),  # before the group is looked at
+    ({"member_epoch": 5}, 69, "Consumer group g not found."),
+    ({"member_epoch": -1}, 69, "Group g not found."),
+    ({"member_epoch": -2, "instance_id": "i"}, 69, "Group g not found."),
+    ({"subscribed_topic_regex": "t["}, 128, None),
+    ({"subscribed_topic_regex": "(?!x)"}, 128, None),
+]
+
+
+@pytest.mark.parametrize(("said", "error", "message"), FORMS)
+def test_a_refused_first_heartbeat_makes_no_group(
+    client: RawConnection, said: dict[str, Any], error: int, message: str | None
+) -> None:
+    """§2, first part: the form of a request."""
+    asked = {"member_id": "a", "member_epoch": 0, **said}
+    answer = join(client, asked.pop("member_id"), **asked)
+    assert answer.error_code == error
+    assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == (None, 0, 0)
+    assert answer.assignment is None
+    assert message is None or answer.error_message == message
+    assert not client.ask(ApiKey.LIST_GROUPS, 5).groups
+
+
+REFUSED: list[tuple[str, int, dict[str, Any], int]] = [
+    ("e", 3, {}, 81),  # before 25, whatever the epoch
+    ("e", 0, {**NEW, "subscribed_topic_names": ["t"]}, 81),
+    ("e", -1, {}, 25),
+    ("e", 3, {"instance_id": "i"}, 82),
+    ("d", 3, {"instance_id": "zz"}, 25),
+    ("d", 0, {**NEW, "subscribed_topic_names": ["t"], "instance_id": "i"}, 111),
+    ("a", 0, {**NEW, "subscribed_topic_names": ["t"], "instance_id": "i"}, 111),
+    ("e", -2, {"instance_id": "i"}, 82),
+    ("a", 99, {}, 110),
+    ("a", 1, {}, 110),
+    ("a", 2, {"subscribed_topic_regex": "t["}, 128),
+    ("a", 99, {"subscribed_topic_regex": "t["}, 110),
+]
+
+
+@pytest.mark.parametrize(("member", "epoch", "said", "error"), REFUSED)
+def test_a_refused_member_changes_nothing(
+    client: RawConnection, member: str, epoch: int, said: dict[str, Any], error: int
+) -> None:
+    """§2, second part: members and epochs, in a full group."""
+    join(client, "a", instance_id="i")
+    for each in "bcd":
+        assert not join(client, each).error_code
+    before = described(client)
+    answer = beat(client, member, epoch, **said)
+    assert answer.error_code == error
+    assert described(client) == before
+
+
+def described(client: RawConnection) -> Any:
+    asked = {"group_ids": ["g"], "include_authorized_operations": False}
+    (group,) = client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, **asked).groups
+    return group
+
+
+# --- hostile --------------------------------------------------------------------------------
+
+
+def test_ids_that_no_record_can_have_are_refused(client: RawConnection) -> None:
+    long = "x" * 32_767
+    for said in ({"group_id": long}, {"instance_id": long}, {"rack_id": long}, {}):
+        member = "a" if said else long
+        assert join(client, member, **said).error_code in (0, 42, 10, -1), said
+    assert not join(client, "b").error_code
+
+
+@pytest.mark.parametrize("entries", [60_000, 1])
+def test_a_heartbeat_with_very_many_partitions_is_answered_soon(
+    client: RawConnection, entries: int
+) -> None:
+    """§1.6: of one topic, named again and again, or of one that has as many."""
+    join(client, "a")
+    (mine,) = owned(client)
+    each = range(0 if entries > 1 else 240_000)
+    many = [{**mine, "partitions": [it, *each]} for it in range(entries)]
+    asked = {"group_id": "g", "member_id": "a", "member_epoch": 2, "topic_partitions": many}
+    client.send(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, rebalance_timeout_ms=-1, **asked)
+    client.socket.settimeout(5)
+    _, answer = client.receive()
+    assert not answer.error_code
+
+
+def test_ten_thousand_topics_that_are_not_there(client: RawConnection) -> None:
+    """§1.8: they are kept, and shown."""
+    names = ["t", "a/b", "", *(f"none-{number}" for number in range(10_000))]
+    assert has(join(client, "a", subscribed_topic_names=[*names, "t"])) == [0, 1, 2, 3]
+    (member,) = described(client).members
+    assert sorted(member.subscribed_topic_names) == sorted(names)
+    assert has(beat(client, "a", 2)) is None
+
+
+# --- groups that change over ------------------------------------------------------------------
+
+
+def classic_join(connection: RawConnection, member: str = "", **said: Any) -> Any:
+    asked = {
+        "group_id": "g",
+        "member_id": member,
+        "session_timeout_ms": 600_000,
+        "rebalance_timeout_ms": 600_000,
+        "protocol_type": "consumer",
+        "protocols": [
+            {"name": "range", "metadata": b"\0\1\0\0\0\1\0\1t" + b"\xff" * 4 + b"\0" * 4}
+        ],
+        **said,
+    }
+    answer = connection.ask(ApiKey.JOIN_GROUP, 5, **asked)
+    if answer.error_code == 79:
+        answer = connection.ask(ApiKey.JOIN_GROUP, 5, **asked | {"member_id": answer.member_id})
+    return answer
+
+
+def test_a_group_that_becomes_classic_does_not_wait_for_members_that_are_gone(
+    client: RawConnection,
+) -> None:
+    join(client, "a")
+    soon = {"session_timeout_ms": 400, "rebalance_timeout_ms": 1000}
+    assert not classic_join(client, **soon).error_code
+    assert not beat(client, "a", -1).error_code
+    client.socket.settimeout(10)
+    joined = classic_join(client, **soon)
+    assert (joined.error_code, len(joined.members)) == (0, 1)
+    assert joined.leader == joined.member_id
+
+
+# --- kills and full disks -------------------------------------------------------------------
+
+
+def test_a_revocation_goes_on_after_a_kill(process: BrokerProcess) -> None:
+    """§15.1: nobody joins again."""
+    with process.connect() as client:
+        assert has(join(client, "a")) == [0, 1, 2, 3]
+        assert has(join(client, "b")) == []
+        assert has(beat(client, "a", 2)) == [0, 1]
+        mine = owned(client, 0, 1)
+        before = described(client)
+    process.kill()
+    process.start_again()
+    with process.connect() as client:
+        eventually(lambda: not beat(client, "b", 3).error_code)
+        assert described(client) == before
+        assert has(beat(client, "b", 3)) is None
+        answer = beat(client, "a", 2, topic_partitions=mine)
+        assert (answer.member_epoch, answer.assignment) == (3, None)
+        assert has(beat(client, "b", 3)) == [2, 3]
+
+
+def test_nothing_of_a_group_changes_while_the_disk_is_full(broker: RunningBroker) -> None:
+    with broker.connect() as client:
+        assert has(join(client, "a")) == [0, 1, 2, 3]
+        before = described(client)
+        with pytest.MonkeyPatch.context() as full:
+            full_disk(full)
+            assert join(client, "b").error_code
+            assert beat(client, "a", -1).error_code
+            assert described(client) == before
+            assert not beat(client, "a", 2).error_code
+        assert has(join(client, "b")) == []
