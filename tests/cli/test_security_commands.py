@@ -1,6 +1,10 @@
 """`horolog users` and `horolog acls` against a broker with logins and rights."""
 
 import json
+import re
+import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -8,7 +12,7 @@ from uuid import uuid4
 import pytest
 import rights_matrix as matrix
 from command_runner import run_command
-from running_broker import MakeBroker
+from running_broker import MakeBroker, RunningBroker
 from scripted_broker import ScriptedBroker, Silence
 from secrets_kept import password
 
@@ -33,6 +37,54 @@ def properties(path: Path, mechanism: str, name: str, password: str) -> Path:
         f'password="{password}";\n'
     )
     return path
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def test_the_page_closes_a_broker_in_five_lines(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    of_broker, of_admin, *_ = blocks("properties")
+    lines = of_broker.replace(":9092", ":0").splitlines()
+    assert len(lines) == 5
+    broker = RunningBroker(tmp_path / "log", dict(line.split("=", 1) for line in lines))
+    request.addfinalizer(broker.stop)
+    admin = tmp_path / "admin.properties"
+    admin.write_text(of_admin)
+    ran = []
+    for line in blocks("sh")[0].splitlines():
+        command = [it.replace(admin.name, str(admin)) for it in shlex.split(line, comments=True)]
+        assert command[0] == "horolog"
+        ran.append(run_command(*command[1:], "-b", broker.address, stdin=password("alice") + "\n"))
+    assert [it.code for it in ran] == [0, 0, 0, 1], [it.err for it in ran]
+    assert "User:alice may not write topic:clicks" in ran[-1].out
+    listed = run_command("acls", "list", "-b", broker.address)
+    assert "security.protocol" in listed.err
+
+
+def test_the_pages_certificates_are_served_and_trusted(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None or b"OpenSSL 3" not in subprocess.check_output([openssl, "version"]):
+        pytest.skip("no OpenSSL 3 here")
+    commands = blocks("sh")[1].replace("DNS:kafka.example.org", "IP:127.0.0.1")
+    subprocess.run(["sh", "-ec", commands], cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "broker.pem").stat().st_mode & 0o077 == 0
+    broker = make_broker(
+        listeners="SSL://127.0.0.1:0",
+        ssl_keystore_type="PEM",
+        ssl_keystore_location=str(tmp_path / "broker.pem"),
+    )
+    trust = ("ssl.truststore.type=PEM", f"ssl.truststore.location={tmp_path / 'ca.pem'}")
+    given = [f"--command-property={it}" for it in ("security.protocol=SSL", *trust)]
+    listed = run_command("topics", "list", "-b", broker.address, *given)
+    assert (listed.code, listed.err) == (0, "")
 
 
 @pytest.fixture
