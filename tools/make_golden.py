@@ -376,7 +376,7 @@ def make(name: str) -> None:
     files = [told]
     for left in LEAVES[name]:
         files += _files(GOLDEN / left) if (GOLDEN / left).is_dir() else [GOLDEN / left]
-    entry["batch_columns"] = answers.COLUMNS
+    entry["batch_columns"] = list(answers.COLUMNS)
     entry["command"] = f"python -m tools.make_golden {name}"
     entry["files"] = {str(path.relative_to(GOLDEN)): _described(path) for path in sorted(files)}
     manifest = json.loads(MANIFEST.read_text()) if MANIFEST.exists() else {}
