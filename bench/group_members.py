@@ -19,7 +19,7 @@ CONNECTIONS = 16
 UNDER_WAY = 50  # heartbeats of one connection
 LOADING = 14, 15, 16
 UNKNOWN_MEMBER = 25
-PATIENCE_S = 120.0
+PATIENCE_S = 60.0
 PAUSE_S = 1.5  # longer than a group waits between two assignments
 
 

@@ -17,6 +17,7 @@ from horolog.extras import lazy_names
 if TYPE_CHECKING:
     from horolog.groups.capacity import *
     from horolog.groups.commit_records import *
+    from horolog.groups.consumers.assignment import *
     from horolog.groups.consumers.assignors import *
     from horolog.groups.consumers.change import *
     from horolog.groups.consumers.commits import *
@@ -41,7 +42,8 @@ __getattr__, __dir__ = lazy_names(
     {
         "capacity": "Capacity",
         "commit_records": "CommitRecords",
-        "consumers.change": "AssignmentNeeded Assigned Now",
+        "consumers.assignment": "AssignmentJob assigned large_job",
+        "consumers.change": "Now",
         "consumers.commits": "check_commit check_fetch check_transactional_commit",
         "consumers.group": "ConsumerGroup",
         "consumers.heartbeats": "expired heartbeat",

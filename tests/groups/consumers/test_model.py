@@ -4,12 +4,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from overrides import override
 
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups import (
+    AssignmentJob,
     Beat,
     Capacity,
     ConsumerGroup,
@@ -17,8 +20,10 @@ from horolog.groups import (
     GroupTimes,
     Now,
     Step,
+    assigned,
     expired,
     heartbeat,
+    large_job,
 )
 from horolog.metadata import Topic, TopicRegistry
 
@@ -51,6 +56,7 @@ class Story(RuleBasedStateMachine):
         self.made = 0
         self.log: dict[tuple[str, Any], Any] = {}
         self.clients: dict[str, Client] = {}
+        self.job: AssignmentJob | None = None
         self.group = self.new_group()
         self.epochs = (0, 0)
         for name in NAMES:
@@ -128,6 +134,18 @@ class Story(RuleBasedStateMachine):
         for member in [it for it in self.clients if it not in self.group.members]:
             del self.clients[member]
 
+    @rule()
+    def an_assignment_begins(self) -> None:
+        """In a thread, which small groups do not need."""
+        if self.job is None:
+            self.job = large_job(self.group, self.topics, self.now_ms)
+
+    @rule()
+    def an_assignment_ends(self) -> None:
+        if self.job is not None:
+            self.take(assigned(self.group, self.job, self.job.made(), self.now_ms))
+            self.job = None
+
     @rule(name=st.sampled_from(NAMES), partitions=st.integers(1, 6))
     def change_a_topic(self, name: str, partitions: int) -> None:
         topic = self.topics.find(name)
@@ -141,7 +159,7 @@ class Story(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """The group comes back from its log; no session has ended meanwhile."""
-        before = self.group
+        before, self.job = self.group, None
         self.group = self.new_group()
         self.group.restore([*self.log.values()][::-1], self.now_ms, self.now_ms)
         assert self.group.members == before.members
@@ -159,6 +177,8 @@ class Story(RuleBasedStateMachine):
         for _ in range(8):
             for member in sorted(self.clients):
                 self.beat(member, owned=self.clients[member].has)
+                self.an_assignment_begins()
+            self.an_assignment_ends()
         wanted: set[tuple[UUID, int]] = set()
         for client in self.clients.values():
             for name in client.topics:
@@ -194,3 +214,11 @@ class Story(RuleBasedStateMachine):
 
 class TestStory(Story.TestCase):  # type: ignore[misc,name-defined]
     settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+class TestStoryOfALargeGroup(TestStory):
+    """Members go on while a thread assigns partitions."""
+
+    @pytest.fixture(autouse=True)
+    def all_groups_are_large(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        override(monkeypatch, "horolog.groups", _MOST_AT_ONCE=-1)

@@ -1,16 +1,19 @@
 """Consumer groups of the broker (KIP-848): their heartbeats in the queue of each group.
 
 A heartbeat is decided on the state in memory, its records are written, and then they count. What
-takes long is done in a thread, and the heartbeat decided again with what came out: assignments of
-large groups. The patterns of a group are resolved beside its heartbeats.
+takes long is done in a thread. A large group is assigned beside its heartbeats: the one with which
+that begins waits for it, and is decided again; others are answered with what counts meanwhile. The
+patterns of a group are resolved beside them, too.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 from horolog.broker.coordinators.live_groups import GroupEntry, LiveGroups
@@ -18,7 +21,8 @@ from horolog.broker.scheduling.group_queue import GroupDecision
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.groups.consumers import classic_members
-from horolog.groups.consumers.change import Assigned, AssignmentNeeded, Now
+from horolog.groups.consumers.assignment import AssignmentJob, assigned, large_job
+from horolog.groups.consumers.change import Now
 from horolog.groups.consumers.conversion import conversion_of
 from horolog.groups.consumers.group import ConsumerGroup
 from horolog.groups.consumers.heartbeats import heartbeat
@@ -26,9 +30,8 @@ from horolog.groups.consumers.subscription_patterns import Resolution, patterns_
 from horolog.groups.consumers.topic_patterns import resolve
 from horolog.groups.consumers.values import Beat, Beaten, Step
 from horolog.groups.group import Group
+from horolog.groups.rows import GroupRecord
 from horolog.groups.values import GroupState, Join, Joined, Sync, Synced
-
-T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,7 +47,7 @@ class ConsumerGroups:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._workers: Executor | None = None
-        self._assigning: dict[str, asyncio.Task[Assigned]] = {}
+        self._assigning: dict[str, asyncio.Task[None]] = {}
         self._resolving: dict[str, asyncio.Task[None]] = {}
 
     def work_in(self, workers: Executor) -> None:
@@ -63,28 +66,23 @@ class ConsumerGroups:
             StorageFailed: a write failed; nothing has changed.
         """
         entry = self._groups.entry(group_id)
-        answer = await self._decided(entry, partial(self._decide, entry, beat))
+        decide = partial(self._decide, entry)
+        answer = await entry.queue.run(partial(decide, beat), exclusive=True)
+        if beat.epoch >= 0 and (task := self._assignment_that_begins(entry)) is not None:
+            await asyncio.shield(task)
+            again = beat._replace(member_id=answer.member_id, epoch=answer.epoch)
+            with suppress(RequestRefused):
+                later = await entry.queue.run(partial(decide, again), exclusive=True)
+                unchanged = later.assignment is None
+                answer = later._replace(assignment=answer.assignment) if unchanged else later
         group = entry.consumers
         if group is not None and group.regexes:
             self._resolve_if_due(entry, group, may_describe)
         return answer
 
-    async def _decided(
-        self, entry: GroupEntry, decide: Callable[[Assigned | None], GroupDecision[T]]
-    ) -> T:
-        """Return the answer of an operation, decided again with an assignment that it needs."""
-        made: Assigned | None = None
-        while True:
-            try:
-                return await entry.queue.run(partial(decide, made), exclusive=True)
-            except AssignmentNeeded as needed:
-                made = await self._assigned(entry.group_id, needed)
-
-    def _decide(
-        self, entry: GroupEntry, beat: Beat, made: Assigned | None
-    ) -> GroupDecision[Beaten]:
+    def _decide(self, entry: GroupEntry, beat: Beat) -> GroupDecision[Beaten]:
         group, before = self._group(entry, beat)
-        step = heartbeat(group, beat, self._groups.rules.topics, self._now(), made)
+        step = heartbeat(group, beat, self._groups.rules.topics, self._now())
         step = step._replace(
             records=[*before.records, *step.records], timers=[*before.timers, *step.timers]
         )
@@ -129,12 +127,16 @@ class ConsumerGroups:
             RequestRefused: as `groups.consumers.classic_members.join`.
             StorageFailed: a write failed; nothing has changed.
         """
-        new_id = str(uuid4())
-        return await self._decided(entry, partial(self._join, entry, asked, new_id))
+        decide = partial(self._join, entry, new_id=str(uuid4()))
+        joined = await entry.queue.run(partial(decide, asked), exclusive=True)
+        if joined is not None and (task := self._assignment_that_begins(entry)) is not None:
+            await asyncio.shield(task)
+            again = replace(asked, member_id=joined.member_id)
+            with suppress(RequestRefused):
+                joined = await entry.queue.run(partial(decide, again), exclusive=True)
+        return joined
 
-    def _join(
-        self, entry: GroupEntry, asked: Join, new_id: str, made: Assigned | None
-    ) -> GroupDecision[Joined | None]:
+    def _join(self, entry: GroupEntry, asked: Join, new_id: str) -> GroupDecision[Joined | None]:
         group, rules = entry.consumers, self._groups.rules
         if group is None:
             return GroupDecision(None)
@@ -146,7 +148,7 @@ class ConsumerGroups:
                 ErrorCode.inconsistent_group_protocol,
                 f"The group {entry.group_id} has members of the consumer protocol.",
             )
-        step = classic_members.join(group, asked, new_id, rules.topics, self._now(), made)
+        step = classic_members.join(group, asked, new_id, rules.topics, self._now())
         return self._groups.stepped(entry, group, step, counts=True)
 
     async def sync(self, entry: GroupEntry, asked: Sync) -> Synced:
@@ -204,19 +206,36 @@ class ConsumerGroups:
 
     # --- in threads ---------------------------------------------------------------------
 
-    async def _assigned(self, group_id: str, needed: AssignmentNeeded) -> Assigned:
-        """Return an assignment that is made in a thread; heartbeats of one group share it."""
-        task = self._assigning.get(group_id)
-        if task is None:
-            task = self._loop.create_task(self._assign(needed))
-            self._assigning[group_id] = task
-            task.add_done_callback(lambda _: self._assigning.pop(group_id, None))
-        return await asyncio.shield(task)
+    def _assignment_that_begins(self, entry: GroupEntry) -> "asyncio.Task[None] | None":
+        """Begin an assignment that takes long, if it is due and none is under way."""
+        group, topics = entry.consumers, self._groups.rules.topics
+        if group is None or entry.group_id in self._assigning:
+            return None
+        job = large_job(group, topics, self._groups.now_ms())
+        if job is None:
+            return None
+        task = self._loop.create_task(self._assign(entry, group, job))
+        self._assigning[entry.group_id] = task
+        what = f"members of {entry.group_id!r} are not assigned anew yet"
+        task.add_done_callback(partial(self._on_done, self._assigning, entry.group_id, what))
+        return task
 
-    async def _assign(self, needed: AssignmentNeeded) -> Assigned:
-        assignment = needed.assignment
-        targets = await self._loop.run_in_executor(self._workers, assignment.targets)
-        return Assigned(assignment, targets)
+    async def _assign(self, entry: GroupEntry, group: ConsumerGroup, job: AssignmentJob) -> None:
+        records = await self._loop.run_in_executor(self._workers, job.made)
+        take = partial(self._take_assignment, entry, group, job, records)
+        await entry.queue.run(take, exclusive=True)
+
+    def _take_assignment(
+        self,
+        entry: GroupEntry,
+        group: ConsumerGroup,
+        job: AssignmentJob,
+        records: Sequence[GroupRecord],
+    ) -> GroupDecision[None]:
+        if entry.group is not group:
+            return GroupDecision(None)
+        step = assigned(group, job, records, self._clock.now_ms())
+        return self._groups.stepped(entry, group, step)
 
     def _resolve_if_due(
         self, entry: GroupEntry, group: ConsumerGroup, may_describe: MayDescribe
@@ -230,7 +249,8 @@ class ConsumerGroups:
         looked_at = topics.version, self._now()
         work = self._resolve(entry, group, patterns, looked_at, may_describe)
         task = self._resolving[entry.group_id] = self._loop.create_task(work)
-        task.add_done_callback(partial(self._on_resolved, entry.group_id))
+        what = f"topics of patterns of {entry.group_id!r} do not count yet"
+        task.add_done_callback(partial(self._on_done, self._resolving, entry.group_id, what))
 
     async def _resolve(
         self,
@@ -258,13 +278,19 @@ class ConsumerGroups:
         step = resolved(group, self._groups.rules.topics, found)
         return self._groups.stepped(entry, group, step, counts=True)
 
-    def _on_resolved(self, group_id: str, task: "asyncio.Task[None]") -> None:
-        del self._resolving[group_id]
+    def _on_done(
+        self,
+        tasks: dict[str, asyncio.Task[None]],
+        group_id: str,
+        what: str,
+        task: "asyncio.Task[None]",
+    ) -> None:
+        del tasks[group_id]
         error = None if task.cancelled() else task.exception()
         if isinstance(error, HorologError):
-            self._groups.warn(f"topics of patterns of {group_id!r} do not count yet", error)
+            self._groups.warn(what, error)
         elif error is not None:
-            _LOG.error("a bug in the patterns of groups", exc_info=error)
+            _LOG.error("a bug in what threads do for groups", exc_info=error)
 
     async def close(self) -> None:
         """Stop what threads do for groups."""

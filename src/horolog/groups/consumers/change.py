@@ -5,12 +5,12 @@ members have to be assigned anew; the target assignment, if its time has come; a
 has next. The state of the group is read, and stays as it is.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
-from horolog.groups.consumers.assignors import Subscriber, assign
+from horolog.groups.consumers.assignment import is_large, job_of, target_value
 from horolog.groups.consumers.group import ConsumerGroup
 from horolog.groups.consumers.reconciliation import is_settled, reconciled
 from horolog.groups.consumers.topic_hash import metadata_hash, topic_hash
@@ -34,12 +34,7 @@ from horolog.schemas.group_records import (
     TargetEpochKey,
     TargetEpochValue,
     TargetKey,
-    TargetValue,
-    TopicPartitions,
 )
-
-_LARGE: Final = 2_000
-"""Members and partitions that are assigned on the event loop, at most."""
 
 
 class Now(NamedTuple):
@@ -49,55 +44,11 @@ class Now(NamedTuple):
     clock_ms: int
 
 
-class AssignmentJob(NamedTuple):
-    """Members to assign partitions to; any thread may do it."""
-
-    assignor: str
-    subscribers: Sequence[Subscriber]
-    counts: Mapping[UUID, int]
-    is_homogeneous: bool
-
-    @property
-    def is_large(self) -> bool:
-        """True if it takes too long for the event loop."""
-        return len(self.subscribers) + sum(self.counts.values()) > _LARGE
-
-    def targets(self) -> dict[str, dict[UUID, frozenset[int]]]:
-        """Return the partitions of each member."""
-        return assign(
-            self.assignor, self.subscribers, self.counts, is_homogeneous=self.is_homogeneous
-        )
-
-
-Targets = Mapping[str, Mapping[UUID, frozenset[int]]]
-
-
-class AssignmentNeeded(Exception):
-    """An operation needs an assignment that takes long."""
-
-    def __init__(self, assignment: AssignmentJob) -> None:
-        super().__init__()
-        self.assignment = assignment
-
-
-class Assigned(NamedTuple):
-    """An assignment that was made, and what came out."""
-
-    assignment: AssignmentJob
-    targets: Targets
-
-
 class Change:
     """What an operation changes of a group."""
 
-    def __init__(
-        self, group: ConsumerGroup, topics: Topics, now: Now, made: Assigned | None = None
-    ) -> None:
-        """Begin a change that changes nothing.
-
-        Args:
-            made: what an earlier attempt has raised `AssignmentNeeded` for.
-        """
+    def __init__(self, group: ConsumerGroup, topics: Topics, now: Now) -> None:
+        """Begin a change that changes nothing."""
         self.group = group
         self.records: list[GroupRecord] = []
         self.timers: list[Timer] = []
@@ -105,7 +56,6 @@ class Change:
         """Id of the static member whose place the member takes."""
         self._topics = topics
         self._now = now
-        self._made = made
         self._epoch = group.epoch
         self._assignment_epoch = group.assignment_epoch
         self._checked_version: int | None = None
@@ -130,7 +80,7 @@ class Change:
         self.records += removal(group_id, old.member_id)
         self.records += [
             (MemberKey(group_id, member_id), new.metadata),
-            (TargetKey(group_id, member_id), _target_value(new.target or {})),
+            (TargetKey(group_id, member_id), target_value(new.target or {})),
             (CurrentKey(group_id, member_id), new.current.value()),
         ]
         return new
@@ -194,48 +144,23 @@ class Change:
     def assign(self) -> None:
         """Assign partitions to all members, if they are to be assigned anew and may be now.
 
-        Raises:
-            AssignmentNeeded: that takes long.
+        What takes long is left to `assignment.large_job`.
         """
         group = self.group
         if self._epoch <= group.assignment_epoch or not group.assignment_is_due(self._now.loop_ms):
             return
-        members = list(self.members())
-        assignment = self._assignment(members)
-        if self._made is not None and self._made.assignment == assignment:
-            targets = self._made.targets
-        elif assignment.is_large:
-            raise AssignmentNeeded(assignment)
-        else:
-            targets = assignment.targets()
-        for member in members:
-            target = targets.get(member.member_id, {})
-            if target != member.target:
-                key = TargetKey(group.group_id, member.member_id)
-                self.records.append((key, _target_value(target)))
-            if self._after is not None and member.member_id == self._after.member_id:
-                self._after = member._replace(target=target)
+        subscribed = group.subscribed_topics(self._before, self._after)
+        if is_large(group.member_count, subscribed, self._topics):
+            return
+        job = job_of(group, self._epoch, self._preferred(), self.members(), self._topics)
+        targets = job.targets()
+        self.records += job.records(targets)
+        if self._after is not None:
+            its = targets.get(self._after.member_id, {})
+            self._after = self._after._replace(target=its)
         self._assignment_epoch = self._epoch
         of_epoch = TargetEpochValue(self._epoch, self._now.clock_ms)
         self.records.append((TargetEpochKey(group.group_id), of_epoch))
-
-    def _assignment(self, members: Sequence[Member]) -> AssignmentJob:
-        subscribers: list[Subscriber] = []
-        counts: dict[UUID, int] = {}
-        ids: dict[tuple[frozenset[str], str], frozenset[UUID]] = {}
-        for member in members:
-            subscription = (member.topics, member.regex)
-            if subscription not in ids:
-                shapes = list(map(self._topics.find, self.group.topics_of(member)))
-                there = [shape for shape in shapes if shape is not None]
-                counts.update((shape.topic_id, len(shape.partitions)) for shape in there)
-                ids[subscription] = frozenset(shape.topic_id for shape in there)
-            previous = member.target or {}
-            subscribers.append(
-                Subscriber(member.member_id, member.instance_id, ids[subscription], previous)
-            )
-        homogeneous = len(ids) <= 1 and not any(names and regex for names, regex in ids)
-        return AssignmentJob(self._preferred(), subscribers, counts, homogeneous)
 
     # --- partitions ---------------------------------------------------------------------
 
@@ -312,9 +237,3 @@ def hash_of(topics: Topics, names: set[str]) -> int:
 @lru_cache(maxsize=16_384)
 def _hash(topic_id: UUID, name: str, partitions: int) -> int:
     return topic_hash(topic_id, name, partitions)
-
-
-def _target_value(target: Partitions) -> TargetValue:
-    return TargetValue(
-        tuple(TopicPartitions(topic_id, tuple(sorted(of))) for topic_id, of in target.items())
-    )

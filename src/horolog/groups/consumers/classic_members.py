@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
-from horolog.groups.consumers.change import Assigned, Change, Now
+from horolog.groups.consumers.change import Change, Now
 from horolog.groups.consumers.conversion import becoming_classic, may_become_classic
 from horolog.groups.consumers.group import ConsumerGroup
 from horolog.groups.consumers.heartbeats import check_size, known, new_member, removed
@@ -42,7 +42,6 @@ def join(
     new_id: str,
     topics: Topics,
     now: Now,
-    made: Assigned | None = None,
 ) -> Step:
     """Decide a JoinGroup; the answer of the step is a `Joined`.
 
@@ -52,14 +51,13 @@ def join(
     Raises:
         RequestRefused: the group is full (81), has no protocol in common with it (23), does not
             know it (25), or gave its instance id to another (82).
-        AssignmentNeeded: it needs an assignment that takes long.
     """
     member_id = asked.member_id or new_id
     check_size(group, member_id, asked.instance_id)
     subscription = _subscription(group, asked, member_id)
     if not asked.member_id and asked.instance_id is None and asked.expects_member_id:
         return Step(Joined(ErrorCode.member_id_required, member_id))
-    change = Change(group, topics, now, made)
+    change = Change(group, topics, now)
     before = _before(change, asked, member_id)
     is_new = before.member_id not in group.members and change.replaced is None
     after = _joined(before, asked, subscription)

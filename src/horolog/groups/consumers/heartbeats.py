@@ -1,7 +1,7 @@
 """Heartbeats of members of a consumer group: they join, stay, resubscribe and leave (KIP-848)."""
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.groups.consumers.change import Assigned, Change, Now, hash_of, removal
+from horolog.groups.consumers.change import Change, Now, hash_of, removal
 from horolog.groups.consumers.conversion import becoming_classic, may_become_classic
 from horolog.groups.consumers.group import ConsumerGroup, has_left_for_now, metadata_bytes
 from horolog.groups.consumers.topic_patterns import check_pattern
@@ -30,24 +30,18 @@ from horolog.schemas.group_records import (
 )
 
 
-def heartbeat(
-    group: ConsumerGroup, beat: Beat, topics: Topics, now: Now, made: Assigned | None = None
-) -> Step:
+def heartbeat(group: ConsumerGroup, beat: Beat, topics: Topics, now: Now) -> Step:
     """Decide a heartbeat; the answer of the step is a `Beaten`.
-
-    Args:
-        made: the assignment that an earlier attempt has needed.
 
     Raises:
         RequestRefused: as section 2 of KIP-848's errors has it: the group is full (81), the member
             is not known (25), was replaced (82), may not take a place yet (111) or has another
             epoch (110).
-        AssignmentNeeded: the heartbeat needs an assignment that takes long.
     """
     if beat.epoch in (LEAVES, LEAVES_FOR_NOW):
         return _leave(group, beat, topics)
     check_size(group, beat.member_id, beat.instance_id)
-    change = Change(group, topics, now, made)
+    change = Change(group, topics, now)
     before = _joining(change, beat) if beat.epoch == 0 else _staying(group, beat)
     is_new = before.member_id not in group.members and change.replaced is None
     if beat.regex and beat.regex not in group.regexes:
