@@ -1,6 +1,7 @@
 """Consumer groups on the wire: refusals and their order, hostile members, kills, full disks."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -253,3 +254,114 @@ def test_nothing_of_a_group_changes_while_the_disk_is_full(broker: RunningBroker
             assert described(client) == before
             assert not beat(client, "a", 2).error_code
         assert has(join(client, "b")) == []
+
+
+def test_a_migration_goes_on_after_a_kill(process: BrokerProcess) -> None:
+    """§11.3 and §15.1: a classic member is one of a consumer group, and then of a classic one."""
+    with process.connect() as client:
+        member = classic_join(client).member_id
+        assert sync(client, member, 1, give=range(4)) == 0
+        assert has(join(client, "a")) == []
+        before = described(client)
+    process.kill()
+    process.start_again()
+    with process.connect() as client:
+        eventually(lambda: beat_classic(client, member, 1) == 27)
+        assert described(client) == before
+        assert not beat(client, "a", -1).error_code
+    process.kill()
+    process.start_again()
+    with process.connect() as client:
+        joined = classic_join(client, member)
+        assert (joined.error_code, joined.leader) == (0, member)
+        assert sync(client, member, joined.generation_id, give=range(4)) == 0
+        assert beat_classic(client, member, joined.generation_id) == 0
+        (group,) = client.ask(ApiKey.LIST_GROUPS, 5).groups
+        assert (group.group_type, group.group_state) == ("classic", "Stable")
+
+
+def beat_classic(connection: RawConnection, member: str, generation: int) -> int:
+    asked = {"group_id": "g", "member_id": member, "generation_id": generation}
+    return int(connection.ask(ApiKey.HEARTBEAT, 3, **asked).error_code)
+
+
+def sync(connection: RawConnection, member: str, generation: int, give: Iterable[int] = ()) -> int:
+    partitions = b"".join(it.to_bytes(4, "big") for it in give)
+    count = (len(partitions) // 4).to_bytes(4, "big")
+    assignment = b"\0\1\0\0\0\1\0\1t" + count + partitions + b"\xff" * 4
+    given = [{"member_id": member, "assignment": assignment}]
+    asked = {"group_id": "g", "member_id": member, "generation_id": generation}
+    return int(connection.ask(ApiKey.SYNC_GROUP, 3, assignments=given, **asked).error_code)
+
+
+def test_members_whose_time_is_over_go_once_the_disk_has_room(broker: RunningBroker) -> None:
+    """§6.3: and meanwhile nothing is half written, and nothing runs in circles."""
+    with broker.connect() as client:
+        join(client, "a", rebalance_timeout_ms=50)
+        join(client, "b")
+        (mine,) = owned(client, 0, 1)
+        with pytest.MonkeyPatch.context() as full:
+            full_disk(full)
+            assert beat(client, "a", 2).error_code
+            assert described(client).group_epoch == 3
+        assert has(beat(client, "a", 2)) == [0, 1]
+        with pytest.MonkeyPatch.context() as full:
+            full_disk(full)
+            time.sleep(1.5)
+            assert [it.member_id for it in described(client).members] == ["a", "b"]
+        eventually(lambda: [it.member_id for it in described(client).members] == ["b"])
+        assert beat(client, "a", 2, topic_partitions=[mine]).error_code == 25
+        assert has(beat(client, "b", 3)) == [0, 1, 2, 3]
+
+
+def test_a_conversion_that_cannot_be_written_leaves_the_classic_group(
+    broker: RunningBroker,
+) -> None:
+    with broker.connect() as client:
+        member = classic_join(client).member_id
+        assert sync(client, member, 1, give=range(4)) == 0
+        with pytest.MonkeyPatch.context() as full:
+            full_disk(full)
+            assert join(client, "a").error_code
+            assert beat_classic(client, member, 1) == 0
+        (group,) = client.ask(ApiKey.LIST_GROUPS, 5).groups
+        assert (group.group_type, group.group_state) == ("classic", "Stable")
+        assert has(join(client, "a")) == []
+        with pytest.MonkeyPatch.context() as full:
+            full_disk(full)
+            assert beat(client, "a", -1).error_code
+            assert beat_classic(client, member, 1) == 27
+        assert described(client).group_epoch == 2
+        assert not beat(client, "a", -1).error_code
+        joined = classic_join(client, member)
+        assert (joined.error_code, joined.generation_id) == (0, 3)
+
+
+# --- memory ---------------------------------------------------------------------------------
+
+small = a_broker(
+    "t",
+    now_ms=None,
+    **{**SETTINGS, "horolog_group_max_bytes": "65536", "horolog_groups_max_bytes": "131072"},
+)
+
+
+def test_members_of_one_group_and_of_all_have_bounds(small: RunningBroker) -> None:
+    names = ["t", *(f"none-{number}" for number in range(300))]
+    with small.connect() as client:
+        assert not join(client, "a", subscribed_topic_names=names).error_code
+        assert not join(client, "b", subscribed_topic_names=names).error_code
+        answer = join(client, "c", subscribed_topic_names=names)
+        assert (answer.error_code, "horolog.group.max.bytes" in answer.error_message) == (81, True)
+        assert not beat(client, "a", 2).error_code
+        assert beat(client, "a", 2, subscribed_topic_names=names * 3 + ["x" * 30_000]).error_code
+        assert not join(client, "a", group_id="h", subscribed_topic_names=names).error_code
+        codes = [
+            join(client, "a", group_id=f"h{number}", subscribed_topic_names=names).error_code
+            for number in range(5)
+        ]
+        assert codes[-1] == 15
+        assert not beat(client, "a", -1).error_code
+        assert not beat(client, "b", -1).error_code
+        client.ask(ApiKey.DELETE_GROUPS, 2, groups_names=["g"])
+        assert not join(client, "z", group_id="z", subscribed_topic_names=names).error_code

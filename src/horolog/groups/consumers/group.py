@@ -167,10 +167,12 @@ class ConsumerGroup:
                 self._assigned_at_ms = now_ms if is_timed else None
             case PatternKey():
                 assert value is None or isinstance(value, PatternValue)
-                if value is None:
-                    self.patterns.pop(key.regex, None)
-                else:
+                former = self.patterns.pop(key.regex, None)
+                if former is not None:
+                    self._member_bytes -= pattern_bytes(key.regex, former)
+                if value is not None:
                     self.patterns[key.regex] = value
+                    self._member_bytes += pattern_bytes(key.regex, value)
             case PartitionMetadataKey():
                 self.owes_tombstone = value is not None
             case _:  # of the classic group that it was
@@ -390,6 +392,11 @@ def metadata_bytes(member_id: str, metadata: MemberMetadataValue) -> int:
         protocols = metadata.classic.protocols
         size += sum(_NAME_BYTES + len(name) + len(data) for name, data in protocols)
     return size
+
+
+def pattern_bytes(regex: str, value: PatternValue) -> int:
+    """Return roughly the memory of the topics that a pattern has found."""
+    return len(regex) + _NAME_BYTES * (1 + len(value.topics))
 
 
 def _held(current: Current) -> Iterator[tuple[UUID, int]]:

@@ -159,8 +159,6 @@ def _updated(member: Member, beat: Beat) -> Member:
 
 
 def _check_room(group: ConsumerGroup, before: Member | None, after: Member) -> None:
-    if before is not None and before.metadata == after.metadata:
-        return
     had = 0 if before is None else metadata_bytes(before.member_id, before.metadata)
     if not group.check_room(metadata_bytes(after.member_id, after.metadata) - had):
         raise RequestRefused(
