@@ -126,6 +126,16 @@ FEATURES = (
             for strategy in ("range", "roundrobin", "cooperative-sticky")
         ),
     ),
+    _feature(
+        "groups that the broker assigns (KIP-848), whatever is killed",
+        kafka_python="kafka-python speaks the classic protocol only",
+        aiokafka="aiokafka speaks the classic protocol only",
+        confluent_kafka=(f"{_COPIES}[confluent-kafka, consumer protocol]",),
+        java=(f"{_COPIES}[Java 4.4, consumer protocol]",),
+        go=(f"{_COPIES}[franz-go, consumer protocol]",),
+        node="KafkaJS speaks the classic protocol only",
+        remark="franz-go has it behind an option of its context, as a beta",
+    ),
     _feature("committed offsets", (f"{_COMMITTED}[{{}}]",), (_GROUP_OF_OTHERS,)),
     _feature(
         "offsets for times",

@@ -119,7 +119,6 @@ NOT_RUN = """
   clients are run, with kills, by `tests/interop/test_interop_streams.py`,
   `test_interop_connect.py`, `test_interop_flink.py` and `test_interop_exactly_once_clients.py`.
 - Share groups and streams groups: not announced.
-- The consumer protocol of KIP-848 with all clients above, whose default is the classic one.
 - Other systems than the one named below.
 """
 

@@ -225,12 +225,15 @@ def test_what_is_not_carried_over_from_kafka_is_said_by_group_and_setting(
     assert left is not None
     assert left.offsets == []
     client.alter_configs({(ResourceType.TOPIC, "client-gzip"): {"retention.ms": "-1"}})
+    heartbeats = {"consumer.heartbeat.interval.ms": "6000"}
+    client.alter_configs({(ResourceType.GROUP, "golden"): heartbeats})
     caplog.clear()
     broker.restart()
     assert "group 'golden-group'" not in said(caplog)
     back = caplog.records[-1].getMessage()
     assert "topics (their directories become *-stray) made; " in back
-    assert "settings of topics client-gzip; offsets of groups 'golden', 'golden-group'" in back
+    assert "settings of topics client-gzip; settings of groups golden; offsets of groups" in back
+    assert "offsets of groups 'golden', 'golden-group'" in back
 
 
 def test_a_directory_of_horologs_own_has_nothing_left_behind(

@@ -56,6 +56,16 @@ def test_settings_are_changed_and_removed(broker, filled):
     assert "segment.ms" not in tool(broker, "configs", *entity, "--describe")
 
 
+def test_settings_of_a_group_are_changed_and_removed(broker):
+    entity = ("--entity-type", "groups", "--entity-name", "of-tools")
+    setting = "consumer.heartbeat.interval.ms"
+    tool(broker, "configs", *entity, "--alter", "--add-config", f"{setting}=6000")
+    assert f"{setting}=6000" in tool(broker, "configs", *entity, "--describe")
+    assert "group of-tools" in tool(broker, "configs", *entity[:2], "--describe")
+    tool(broker, "configs", *entity, "--alter", "--delete-config", setting)
+    assert f"{setting}=6000" not in tool(broker, "configs", *entity, "--describe")
+
+
 def test_a_cluster_wide_bound_on_time_is_changed_while_running(broker, java_client, topic):
     name = topic("bound")
     java_client.ask(broker, "create", topic=name)

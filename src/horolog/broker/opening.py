@@ -322,6 +322,7 @@ class _Opening:
             "settings of topics": sorted(
                 self.stored_settings.topics.keys() - names.SERVED_INTERNAL
             ),
+            "settings of groups": sorted(self.stored_settings.groups),
             "settings of brokers": sorted(set(named)),
         }
 

@@ -95,7 +95,7 @@ class ConsumerGroups:
             return group, Step(None)
         joins = beat.epoch == 0
         if beat.epoch > 0 and self._groups.rules.has_followed():
-            # Of a client that came here from the source. It joins; at 69 it would give up for ever.
+            # Of a client that came here from the source. It joins; at 69 librdkafka ends for good.
             raise RequestRefused(
                 ErrorCode.unknown_member_id,
                 f"Member {beat.member_id} is not a member of group {entry.group_id}.",
