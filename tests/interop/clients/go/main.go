@@ -47,7 +47,7 @@ func main() {
 	commands := map[string]func(context.Context, asked) told{
 		"create": create, "produce": produce, "consume": consume, "lookup": lookup,
 		"largest": largest, "settings": settings, "group": group, "administer": administer,
-		"transform": transform, "transform-by-sarama": transformBySarama,
+		"transform": transform, "transform-by-sarama": transformBySarama, "member": member,
 	}
 	answer, err := json.Marshal(commands[os.Args[1]](ctx, what))
 	must(err)
