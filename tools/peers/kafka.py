@@ -53,6 +53,7 @@ TOOLS: Mapping[str, str] = {
     "configs": "org.apache.kafka.tools.ConfigCommand",
     "offsets": "org.apache.kafka.tools.GetOffsetShell",
     "groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "all-groups": "org.apache.kafka.tools.GroupsCommand",
     "producer": "org.apache.kafka.tools.ConsoleProducer",
     "consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "share-consumer": "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
