@@ -139,7 +139,7 @@ class Confluent(KafkaClient):
     def _produce(self, order: Order) -> list[Delivered]:
         settings = {
             "bootstrap.servers": order.address,
-            "linger.ms": 20,
+            "linger.ms": 5_000,  # one batch also where the machine pauses; flush() ends it
             "compression.type": order.codec,
             **{name.replace("_", "."): value for name, value in order.config.items()},
         }
