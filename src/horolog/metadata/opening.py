@@ -188,8 +188,9 @@ def _check_secured(
     if not open_to_all:
         raise Misconfigured(
             f"{log_dir} is secured ({counted}), and this broker enforces none of it: every client "
-            "could read, write and delete everything. `serve --open` "
-            "(horolog.open.listeners=*) starts it like that (docs/moving-in-and-out.md)"
+            "could read, write and delete everything. Start it with the settings of a closed one "
+            "(docs/security.md), or open with `serve --open`, horolog.open.listeners=* "
+            "(docs/moving-in-and-out.md)"
         )
     _logger.warning(
         "every client may read, write and delete everything (horolog.open.listeners=*): what the "
