@@ -10,23 +10,13 @@ from typing import Any
 import pytest
 from bench.sides import horolog
 from heartbeat_twins import Twin
-from migration_twins import MigrationTwins
+from migration_twins import SETTINGS, MigrationTwins
 from step_twins import StepTwins
 from tools.peers.kafka import Kafka
 
 from horolog.wire import ApiKey
 
 EPISODES, STEPS = 40, 50
-SETTINGS = {
-    "group.consumer.assignment.interval.ms": "0",
-    "group.consumer.min.session.timeout.ms": "1",
-    "group.consumer.max.session.timeout.ms": "3600000",
-    "group.consumer.session.timeout.ms": "3600000",
-    "group.consumer.assignors": "range,uniform",
-    "group.consumer.max.size": "6",
-    "group.initial.rebalance.delay.ms": "0",
-    "offsets.topic.num.partitions": "1",
-}
 JOIN: dict[str, Any] = {"owned": {}, "rebalance_timeout_ms": 600_000}
 ALL = {"x": [0, 1, 2, 3]}
 

@@ -11,6 +11,17 @@ from step_twins import StepTwins
 
 from horolog.wire import ApiKey
 
+SETTINGS: Final = {
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.min.session.timeout.ms": "1",
+    "group.consumer.max.session.timeout.ms": "3600000",
+    "group.consumer.session.timeout.ms": "3600000",
+    "group.consumer.assignors": "range,uniform",
+    "group.consumer.max.size": "6",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+}
+"""Settings of both brokers."""
 CLASSIC: Final = {"k0": "s0", "k1": "s1", "k2": "s2"}
 """Classic members and their instance ids."""
 CONSUMERS: Final = ("m0", "m1", "m2")
@@ -32,15 +43,19 @@ class MigrationTwins(StepTwins):
     def run(self, steps: int) -> None:
         self.begin(**_TOPICS)
         for _ in range(steps):
-            group_type = self.kind()
-            if group_type == "consumer":
-                self.in_consumer_group()
-            elif group_type == "classic":
-                self.in_classic_group()
-            else:
-                self.chance.choice([self.consumer_joins, self.first_classic_joins])()
+            self.step_of_either()
             self.written(only_last=True)
         self.look()
+
+    def step_of_either(self) -> None:
+        """A step of a member, of a protocol that the group may have."""
+        group_type = self.kind()
+        if group_type == "consumer":
+            self.in_consumer_group()
+        elif group_type == "classic":
+            self.in_classic_group()
+        else:
+            self.chance.choice([self.consumer_joins, self.first_classic_joins])()
 
     def kind(self) -> str:
         """The type of the group; empty if there is none, or none with members."""
