@@ -46,7 +46,7 @@ __getattr__, __dir__ = lazy_names(
         "consumers.change": "Now",
         "consumers.commits": "check_commit check_fetch check_transactional_commit",
         "consumers.group": "ConsumerGroup",
-        "consumers.heartbeats": "expired heartbeat",
+        "consumers.heartbeats": "expired heartbeat quiet",
         "consumers.reconciliation": "reconciled",
         "consumers.subscription_patterns": "Resolution patterns_due resolved",
         "consumers.values": (

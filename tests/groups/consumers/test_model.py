@@ -24,6 +24,7 @@ from horolog.groups import (
     expired,
     heartbeat,
     large_job,
+    quiet,
 )
 from horolog.metadata import Topic, TopicRegistry
 
@@ -84,6 +85,7 @@ class Story(RuleBasedStateMachine):
     def beat(self, member: str, **said: Any) -> None:
         client = self.clients[member]
         asked = Beat(member, client.epoch, client_id=member, **said)
+        expected = quiet(self.group, asked, self.topics.version)
         try:
             step = heartbeat(self.group, asked, self.topics, Now(self.now_ms, self.now_ms))
         except RequestRefused as error:
@@ -91,6 +93,9 @@ class Story(RuleBasedStateMachine):
                 raise
             del self.clients[member]  # it gives up all that it has
             return
+        assert expected is None or (step.records, step.answer, step.timers) == (
+            *([], expected.answer, expected.timers),
+        )
         self.take(step)
         client.epoch = step.answer.epoch
         if step.answer.assignment is not None:

@@ -14,6 +14,7 @@ from horolog.groups import (
     Now,
     Step,
     heartbeat,
+    quiet,
 )
 from horolog.metadata import Topic, TopicRegistry
 
@@ -63,9 +64,37 @@ def test_a_heartbeat_that_changes_nothing_looks_at_no_other_member(
     group.members = Members(group.members)
 
     for member in ("a", "b"):
-        step = beaten(group, topics, Beat(member, epoch))
+        asked = Beat(member, epoch)
+        assert quiet(group, asked, topics.version) is not None
+        step = beaten(group, topics, asked)
 
         assert (step.records, step.answer.epoch) == ([], epoch)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"epoch": 1},
+        {"epoch": -1},
+        {"instance_id": "i"},
+        {"rack_id": "r"},
+        {"rebalance_timeout_ms": 9},
+        {"topics": frozenset({"t"})},
+        {"regex": ""},
+        {"assignor": "range"},
+        {"client_id": "c"},
+        {"client_host": "/::1"},
+    ],
+)
+def test_a_heartbeat_that_says_something_is_not_quiet(
+    group: ConsumerGroup, topics: TopicRegistry, said: dict[str, Any]
+) -> None:
+    epoch = beaten(group, topics, joining("a")).answer.epoch
+    asked = Beat("a", epoch)
+    assert quiet(group, asked, topics.version) is not None
+    assert quiet(group, asked._replace(owned={}), topics.version) is not None
+    assert quiet(group, asked._replace(**said), topics.version) is None
+    assert quiet(group, asked, topics.version + 1) is None
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from horolog.groups.consumers.assignment import AssignmentJob, assigned, large_j
 from horolog.groups.consumers.change import Now
 from horolog.groups.consumers.conversion import conversion_of
 from horolog.groups.consumers.group import ConsumerGroup
-from horolog.groups.consumers.heartbeats import heartbeat
+from horolog.groups.consumers.heartbeats import heartbeat, quiet
 from horolog.groups.consumers.subscription_patterns import Resolution, patterns_due, resolved
 from horolog.groups.consumers.topic_patterns import resolve
 from horolog.groups.consumers.values import Beat, Beaten, Step
@@ -66,6 +66,9 @@ class ConsumerGroups:
             StorageFailed: a write failed; nothing has changed.
         """
         entry = self._groups.entry(group_id)
+        quiet_answer = self._quiet(entry, beat)
+        if quiet_answer is not None:
+            return quiet_answer
         decide = partial(self._decide, entry)
         answer = await entry.queue.run(partial(decide, beat), exclusive=True)
         if beat.epoch >= 0 and (task := self._assignment_that_begins(entry)) is not None:
@@ -78,6 +81,18 @@ class ConsumerGroups:
         group = entry.consumers
         if group is not None and group.regexes:
             self._resolve_if_due(entry, group, may_describe)
+        return answer
+
+    def _quiet(self, entry: GroupEntry, beat: Beat) -> Beaten | None:
+        """Return the answer to a heartbeat that changes nothing, and waits for nothing."""
+        group = entry.consumers
+        if group is None or group.regexes or not entry.queue.is_idle:
+            return None
+        step = quiet(group, beat, self._groups.rules.topics.version)
+        if step is None:
+            return None
+        self._groups.stepped(entry, group, step).apply()
+        answer: Beaten = step.answer
         return answer
 
     def _decide(self, entry: GroupEntry, beat: Beat) -> GroupDecision[Beaten]:

@@ -1,9 +1,12 @@
 """Heartbeats of members of a consumer group: they join, stay, resubscribe and leave (KIP-848)."""
 
+from typing import Final
+
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.consumers.change import Change, Now, hash_of, removal
 from horolog.groups.consumers.conversion import becoming_classic, may_become_classic
 from horolog.groups.consumers.group import ConsumerGroup, has_left_for_now, metadata_bytes
+from horolog.groups.consumers.reconciliation import is_settled
 from horolog.groups.consumers.topic_patterns import check_pattern
 from horolog.groups.consumers.values import (
     LEAVES,
@@ -28,6 +31,9 @@ from horolog.schemas.group_records import (
     TargetEpochKey,
     TargetEpochValue,
 )
+
+_SAYS: Final = slice(Beat._fields.index("rack_id"), Beat._fields.index("owned"))
+_SAYS_NOTHING: Final = Beat("", 0)[_SAYS]
 
 
 def heartbeat(group: ConsumerGroup, beat: Beat, topics: Topics, now: Now) -> Step:
@@ -62,6 +68,30 @@ def heartbeat(group: ConsumerGroup, beat: Beat, topics: Topics, now: Now) -> Ste
             assignment = has
     interval_ms = times.heartbeat_interval_ms
     return change.step(Beaten(member.member_id, member.current.epoch, interval_ms, assignment))
+
+
+def quiet(group: ConsumerGroup, beat: Beat, topics_version: int) -> Step | None:
+    """Return what `heartbeat` does if that changes nothing; None if it may change something.
+
+    Most heartbeats only say that their member is alive.
+    """
+    member = group.members.get(beat.member_id)
+    if member is None or group.epoch != group.assignment_epoch:
+        return None
+    its, current = member.metadata, member.current
+    if beat.epoch != current.epoch or not is_settled(current, group.assignment_epoch):
+        return None
+    if beat[_SAYS] != _SAYS_NOTHING or group.checked_version != topics_version:
+        return None
+    same = its.instance_id, its.client_id, its.client_host
+    instance_id = its.instance_id if beat.instance_id is None else beat.instance_id
+    if member.is_classic or same != (instance_id, beat.client_id, beat.client_host):
+        return None
+    times = group.times
+    answer = Beaten(member.member_id, current.epoch, times.heartbeat_interval_ms)
+    return Step(
+        answer, timers=[Timer(TimerKind.SESSION, member.member_id, times.session_timeout_ms)]
+    )
 
 
 # --- which member ---------------------------------------------------------------------------
