@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from horolog.broker.coordinators.live_groups import GroupEntry, LiveGroups
 from horolog.broker.scheduling.group_queue import GroupDecision
+from horolog.broker.scheduling.turns import TimeSlice
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.groups.consumers import classic_members
@@ -279,7 +280,11 @@ class ConsumerGroups:
         find = partial(resolve, patterns, self._groups.rules.topics.names())
         matched = await self._loop.run_in_executor(self._workers, find)
         # Rights may change while a thread works: they are asked here.
-        may = {name: may_describe(name) for name in set().union(*matched.values())}
+        may: dict[str, bool] = {}
+        turns = TimeSlice()
+        for name in set().union(*matched.values()):
+            may[name] = may_describe(name)
+            await turns.pause()
         found = {regex: {name for name in of if may[name]} for regex, of in matched.items()}
         resolution = Resolution(found, version, 0, now)
         await entry.queue.run(partial(self._take, entry, group, resolution), exclusive=True)
