@@ -64,6 +64,23 @@ def test_a_listener_serves_as_many_as_its_limit_and_others_wait_for_a_place(
     assert third.receive()[1].error_code == 0
 
 
+def test_why_clients_wait_is_logged_once_a_minute_also_at_two_listeners(
+    make_broker: MakeBroker, stack: ExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    most = {f"listener_name_{name}_max_connections": "1" for name in "ab"}
+    broker = make_broker(**TWO, **most)
+    served = {name: connect(stack, broker, name) for name in "AB"}
+    for name in "ABABAB":
+        assert is_served(served[name])
+        next_one = connect(stack, broker, name)
+        assert waits(next_one)
+        served[name].socket.close()
+        next_one.receive()
+        served[name] = next_one
+    for name in "AB":
+        assert caplog.text.count(f"the listener {name} has 1 connections") == 1
+
+
 def test_many_that_come_at_once_do_not_get_over_the_limit(
     make_broker: MakeBroker, stack: ExitStack
 ) -> None:

@@ -99,6 +99,9 @@ class ConnectionLimits:
     def _log(self, why: str) -> None:
         """Log why clients wait, each reason once a minute."""
         now_s = self._now_s()
-        if now_s - self._logged_at.get(why, -_LOGGED_EVERY_S) >= _LOGGED_EVERY_S:
-            self._logged_at = {why: now_s}
+        for earlier, at_s in list(self._logged_at.items()):
+            if now_s - at_s >= _LOGGED_EVERY_S:
+                del self._logged_at[earlier]
+        if why not in self._logged_at:
+            self._logged_at[why] = now_s
             _LOG.warning("clients wait to be connected: %s", why)
