@@ -16,6 +16,7 @@ from horolog.broker.coordinators.group_coordinator import GroupCoordinator
 from horolog.broker.new_topics import INTERNAL, NewTopic, with_history
 from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.scheduling.turns import TimeSlice
+from horolog.broker.scheduling.uncancelled import uncancelled
 from horolog.config import (
     BrokerConfig,
     SettingChange,
@@ -340,6 +341,7 @@ class Controller:
 
     # --- topics that another cluster leads --------------------------------------------
 
+    @uncancelled
     async def follow_topic(self, topic: Topic, row: FollowedRow) -> None:
         """Create a topic as the source has it.
 
@@ -354,6 +356,7 @@ class Controller:
             await self._add(topic, row)
             self._placement.put(row)
 
+    @uncancelled
     async def grow_followed(self, topic: Topic, count: int) -> None:
         """Increase the number of partitions of a followed topic to that of the source's."""
         async with self._lock:
@@ -362,6 +365,7 @@ class Controller:
             NewPartitions().take(count - len(topic.partitions))
             await self._grow(topic, count)
 
+    @uncancelled
     async def put_followed(
         self, topic: Topic, row: FollowedRow, changes: Mapping[str, str | None], *, compacted: bool
     ) -> None:
@@ -377,6 +381,7 @@ class Controller:
             self._placement.put(row)
             self._partitions.obey_settings(after)
 
+    @uncancelled
     async def delete_followed(self, topic: Topic) -> None:
         """Delete a followed topic because the source has deleted it.
 
@@ -393,6 +398,7 @@ class Controller:
                 )
             await self._remove(topic)
 
+    @uncancelled
     async def drop_followed(self, topic: Topic) -> None:
         """Delete a followed topic that is not needed any more.
 

@@ -1,7 +1,9 @@
 """Rights and quotas of the source are those of the shadow; what cannot be copied is named."""
 
+import asyncio
 import logging
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -11,13 +13,14 @@ import rights_matrix as matrix
 from hypothesis import given
 from hypothesis import strategies as st
 from overrides import override
-from patience import eventually
+from patience import PATIENCE_S, eventually
 from running_broker import MakeBroker, RunningBroker, a_broker
 from scripted_source import ScriptedSource
 from secrets_kept import password
 
 from horolog.broker import AccessAtSource, FollowedAccess, entry_id, quota_digest
 from horolog.client import Client
+from horolog.metadata import MetadataStore
 from horolog.rights import AclEntry, AclFilter
 from horolog.security import ScramMechanism
 from horolog.wire import FOLLOWING, AclOperation, AclPattern, AclPermission, AclResource, ApiKey
@@ -351,3 +354,37 @@ def test_any_course_of_a_source_ends_in_its_state_and_what_only_the_shadow_has(
             assert found == {**left_rates, **rates}
 
     plain.run(run())
+
+
+def test_a_copy_that_is_cancelled_in_its_midst_is_whole(
+    plain: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, loop_is_free, goes_on = plain.broker, threading.Event(), threading.Event()
+    rights, values = parts.access.rights, parts.quotas.quotas
+
+    def slowly(change: Callable[..., None]) -> Callable[..., None]:
+        def changed(*given: Any) -> None:
+            loop_is_free.set()
+            assert goes_on.wait(PATIENCE_S)
+            change(*given)
+
+        return changed
+
+    for name in ("change_entries", "change_quotas"):
+        monkeypatch.setattr(MetadataStore, name, slowly(getattr(MetadataStore, name)))
+
+    async def run() -> None:
+        access = FollowedAccess(parts.controller, rights, {}, values, frozenset())
+        for now in (seen(["cancelled"], {}), seen(["cancelled"], {"cancelled": 1.0})):
+            loop_is_free.clear()
+            goes_on.clear()
+            copying = asyncio.create_task(access.apply(now))
+            await asyncio.to_thread(loop_is_free.wait, PATIENCE_S)
+            copying.cancel()
+            asyncio.get_running_loop().call_soon(goes_on.set)
+            with pytest.raises(asyncio.CancelledError):
+                await copying
+
+    plain.run(run())
+    assert entry("User:cancelled") in plain.client.acls.list()
+    assert quotas(plain)[frozenset({("user", "cancelled")}), RATE] == 1.0

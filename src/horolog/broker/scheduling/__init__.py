@@ -9,6 +9,7 @@ inline_tries     back-off of lookups on the event loop while the page cache is c
 write_queue      the writes of one log, in order: checked, then appended; `jobs` are its entries
 group_queue      the operations on one consumer group, in order
 metadata_thread  the thread of the metadata store, and what it commits together
+uncancelled      changes that a cancelled caller waits for
 blocking_thread  a thread for calls over the network that a stop does not wait for
 delayed_fetch    fetches that wait for appends
 pace             a rate of bytes per second that threads share

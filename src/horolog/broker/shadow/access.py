@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 from uuid import UUID, uuid5
 
 from horolog.broker.controller import Controller
+from horolog.broker.scheduling.uncancelled import uncancelled
 from horolog.client.client import Client
 from horolog.errors import ErrorCode, HorologError, RequestRefused, printable
 from horolog.quotas.entities import Entity, check_entity, check_quota
@@ -184,6 +185,7 @@ class FollowedAccess:
                 _LOG.warning("not copied: %s", note)
         self.notes = notes
 
+    @uncancelled
     async def _copy_entries(self, seen: AccessAtSource) -> None:
         """Add and remove entries: first what takes rights, then what gives them."""
         rights, entries = self._rights, seen.entries
@@ -222,6 +224,7 @@ class FollowedAccess:
             _LOG.info("copied from the source: %d entries, removed %d", len(added), len(removed))
         self._done = entries, rights.generation
 
+    @uncancelled
     async def _copy_quotas(self, seen: AccessAtSource) -> None:
         if seen.quotas is None:
             return

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from horolog.broker.catalogue import Catalogue
 from horolog.broker.partition import Partition
+from horolog.broker.scheduling.uncancelled import uncancelled
 from horolog.broker.shadow.follower import Follower
 from horolog.broker.shadow.groups import FollowedGroups, GroupChanges
 from horolog.client.groups import CommittedOffset
@@ -243,14 +244,10 @@ class SourceOffsets:
         return await _in_thread(decode)
 
 
+@uncancelled
 async def _in_thread(call: Callable[[], T]) -> T:
-    """Call in a thread. If cancelled, wait for its end first, as nothing else may use its data."""
-    called = asyncio.ensure_future(asyncio.to_thread(call))
-    try:
-        return await asyncio.shield(called)
-    except asyncio.CancelledError:
-        await asyncio.wait([called])
-        raise
+    """Call in a thread, whose data nothing else may use before its end."""
+    return await asyncio.to_thread(call)
 
 
 def _changes(
