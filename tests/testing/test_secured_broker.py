@@ -3,6 +3,7 @@
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -12,6 +13,7 @@ from patience import PATIENCE_S
 
 from horolog.client import AuthenticationFailed, Client
 from horolog.errors import Misconfigured
+from horolog.rights import AclFilter
 from horolog.testing import Broker
 
 Secured = Callable[..., Broker]
@@ -100,3 +102,35 @@ def test_a_right_of_another_form_is_refused(right: str) -> None:
 def test_a_broker_without_users_has_none() -> None:
     with Broker() as broker, pytest.raises(AssertionError, match="give the broker users"):
         broker.password("alice")
+
+
+def test_rights_that_a_test_removes_stay_removed_over_a_restart(horolog_secured: Secured) -> None:
+    broker = horolog_secured(admin="all cluster", alice="read topic:t")
+    with Client(broker.bootstrap_servers, **admin(broker)) as client:
+        client.acls.remove(AclFilter(principal="User:alice"))
+    broker.stop()
+    broker.start()
+    with Client(broker.bootstrap_servers, **admin(broker)) as client:
+        assert {entry.principal for entry in client.acls.list()} == {"User:admin"}
+
+
+def admin(broker: Broker) -> dict[str, Any]:
+    properties = broker.properties("admin")
+    return {"security": {key: properties[key] for key in properties if key != "bootstrap.servers"}}
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\", "=,é "])
+def test_any_name_logs_in(horolog_secured: Secured, name: str) -> None:
+    broker = horolog_secured(**{name: "describe cluster"})
+    properties = broker.properties(name)
+    with Client(properties.pop("bootstrap.servers"), security=properties) as client:
+        assert client.metadata().cluster_id
+
+
+def test_a_start_that_fails_leaves_nothing_behind() -> None:
+    broker = Broker({"node.id": "none"}, users={"alice": "all topic:*"})
+    ca_file, log_dir = broker.ca_file, broker.log_dir
+    with pytest.raises(Misconfigured, match=r"node\.id"), broker:
+        pass
+    assert not ca_file.parent.exists()
+    assert not log_dir.exists()

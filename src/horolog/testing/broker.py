@@ -273,7 +273,7 @@ class Broker:
             given["listeners"] = f"{protocol}://{self._bootstrap_servers}"
         given.setdefault("listeners", f"{protocol}://127.0.0.1:0")
         self._thread = ServiceThread(Settings(given), self.clock, self._faults)
-        if self._users is not None:
+        if self._users is not None and self._bootstrap_servers is None:  # later it has them
             self._thread.call(self._users.put)
         endpoint = self._thread.endpoint
         self._bootstrap_servers = host_port(endpoint.host, endpoint.port)
@@ -311,7 +311,11 @@ class Broker:
                 self._temporary = self._log_dir = None
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(
         self,

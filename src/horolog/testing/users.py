@@ -73,7 +73,8 @@ class Users:
 
     def properties(self, user: str) -> dict[str, str]:
         """Return properties of Kafka's Java client, and of horolog's commands."""
-        login = f'{_MODULE} username="{user}" password="{self.passwords[user]}";'
+        quoted = user.replace("\\", r"\\").replace('"', r"\"")
+        login = f'{_MODULE} username="{quoted}" password="{self.passwords[user]}";'
         return {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": _MECHANISM.title,
