@@ -20,8 +20,8 @@ from members_said import (
     Said,
     SpeakingMember,
     await_shared_out,
-    librdkafka_member,
     owned_twice,
+    python_member,
     tenures,
     times_read,
 )
@@ -35,7 +35,16 @@ PARTITIONS: Final = 3
 PLACES: Final = [(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
 GROUP: Final = "flowing"
 MOST_MEMBERS: Final = 5
-KINDS: Final = (",".join(TOPICS), "^flow-.*")
+NAMES, PATTERN, CLASSIC = "names", "pattern", "classic"
+KINDS: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
+    NAMES: (",".join(TOPICS), {"group_protocol": "consumer"}),
+    PATTERN: ("^flow-.*", {"group_protocol": "consumer"}),
+    CLASSIC: (
+        ",".join(TOPICS),
+        {"session_timeout_ms": "10000", "partition_assignment_strategy": "cooperative-sticky"},
+    ),
+}
+"""Members: what they subscribe to, and their settings."""
 PAUSE_S: Final = 0.01
 """Between two records that are sent."""
 
@@ -63,7 +72,7 @@ class MemberSoak(KilledBroker):
             client.create_topics(dict.fromkeys(TOPICS, PARTITIONS))
         self._sending = threading.Thread(target=self._send, daemon=True)
         self._sending.start()
-        for kind in KINDS:
+        for kind in (NAMES, PATTERN):
             self._join(kind)
         await_shared_out(self._members, PLACES)
 
@@ -82,13 +91,17 @@ class MemberSoak(KilledBroker):
 
     # --- members ------------------------------------------------------------------------
 
-    def _join(self, subscription: str | None = None) -> None:
+    def _join(self, kind: str | None = None) -> None:
         number = next(self._numbers)
         said = self.directory / f"member-{number}.said"
-        settings = {"group_instance_id": f"i-{number}"} if self.rng.random() < 0.3 else {}
-        chosen = subscription or self.rng.choice(KINDS)
-        self._members.append(librdkafka_member(self.address, GROUP, chosen, said, **settings))
-        self.counts["joins"] += 1
+        kind = kind or self.rng.choice([*KINDS])
+        subscription, settings = KINDS[kind]
+        static = {"group_instance_id": f"i-{number}"} if self.rng.random() < 0.3 else {}
+        more = {**settings, **static}
+        self._members.append(
+            python_member("confluent-kafka", self.address, GROUP, subscription, said, **more)
+        )
+        self.counts[f"joins by {kind}"] += 1
 
     def _end(self, *, killed: bool) -> None:
         member = self._members.pop(self.rng.randrange(len(self._members)))

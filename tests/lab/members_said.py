@@ -65,14 +65,6 @@ def python_member(
     return SpeakingMember(command, said)
 
 
-def librdkafka_member(
-    address: str, group: str, subscription: str, said: Path, **settings: str
-) -> SpeakingMember:
-    """Start a member of librdkafka with the consumer protocol."""
-    more = {"group_protocol": "consumer", **settings}
-    return python_member("confluent-kafka", address, group, subscription, said, **more)
-
-
 def shared_out(members: Iterable[SpeakingMember], partitions: Iterable[At]) -> bool:
     """Whether each partition has one owner, and each member has one."""
     owned = [member.has() for member in members]
