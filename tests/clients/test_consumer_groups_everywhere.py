@@ -19,7 +19,7 @@ from streaming_query import Query
 from horolog.client import CommittedOffset
 from horolog.record import LogRecord, build_batch
 from horolog.testing import Broker
-from horolog.wire import ApiKey
+from horolog.wire import RETENTION_UNREAD, ApiKey, AskUnread
 
 broker = a_broker(
     "t", partitions=2, now_ms=None, horolog_metrics_port="0", of_topics={"retention_ms": "3600000"}
@@ -105,6 +105,9 @@ def test_the_lag_of_a_group_and_what_it_loses_unread_are_told(broker: RunningBro
     described = run(broker, "groups", "describe", "g")
     assert described.lines[0].startswith("g: Empty, consumer, uniform")
     assert lost[0] in described.lines
+    unread = broker.client.ask(RETENTION_UNREAD, "t", AskUnread(0))
+    assert unread is not None
+    assert [(it.group, it.records) for it in unread.unread] == [("g", 2)]
     assert run(broker, "health").code == 0
 
 

@@ -55,10 +55,10 @@ __getattr__, __dir__ = lazy_names(
         "produce": "ProducedPartition ProducedTopic encode_produce_response",
         "questions": (
             "ACTIONS APPEND_TIMES_AHEAD FOLLOWING GROUP_LAG HEALTH HISTORY_GROUP "
-            "HISTORY_TOPIC LOOKUP_WAY QUESTIONS RETENTION STAMP_CLOCK_RESET TIMES TIME_BLOCKS "
-            "TIME_RANGES Action AskGroupLag AskLookup AskRetention AskTimes FollowedEntry "
-            "FollowedState GroupPartitionLag LagClock PartitionTimes PromotedEntry Question "
-            "RangeClock TransactionStart Withdrawn Wrong"
+            "HISTORY_TOPIC LOOKUP_WAY QUESTIONS RETENTION RETENTION_UNREAD STAMP_CLOCK_RESET "
+            "TIMES TIME_BLOCKS TIME_RANGES Action AskGroupLag AskLookup AskRetention AskTimes "
+            "AskUnread FollowedEntry FollowedState GroupPartitionLag LagClock PartitionTimes "
+            "PromotedEntry Question RangeClock TransactionStart Withdrawn Wrong"
         ),
         "reader": "LARGE_BYTES",
         "schema": "REQUIRED Field Kind Shape load request_view",
