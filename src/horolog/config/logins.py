@@ -47,24 +47,18 @@ class Login:
         return any(mechanism.startswith("SCRAM-") for mechanism in self.mechanisms)
 
 
-def parse_login(
-    listener: str,
-    mechanisms: Sequence[str],
-    modules: Mapping[str, str],
-    lifetimes_ms: Mapping[str, int],
-    given: Mapping[str, str],
-) -> Login:
+def parse_login(listener: str, given: Mapping[str, str], of_all: Sequence[str]) -> Login:
     """Return the login of a listener.
 
     Args:
-        mechanisms: those that are enabled.
-        modules: login modules by mechanism; that of PLAIN has its users.
-        lifetimes_ms: by mechanism, for all that are served.
         given: all settings of the broker.
+        of_all: mechanisms that are enabled where a listener has none of its own.
 
     Raises:
         ValueError: a mechanism is not served, or its users are not given.
     """
+    own = given.get(of_listener(listener, MECHANISMS))
+    mechanisms = of_all if own is None else filter(None, map(str.strip, own.split(",")))
     enabled = tuple(mechanism.upper() for mechanism in mechanisms)
     others = [mechanism for mechanism in enabled if mechanism not in SERVED_MECHANISMS]
     if others or not enabled:
@@ -73,19 +67,29 @@ def parse_login(
             f"are {', '.join(SERVED_MECHANISMS)}. Add the line "
             f"{of_listener(listener, MECHANISMS)}=SCRAM-SHA-512"
         )
-    options = {mechanism: _options(listener, mechanism, modules) for mechanism in enabled}
+    options = {mechanism: _options(listener, mechanism, given) for mechanism in enabled}
     users = {
         option.removeprefix(_USER): password
         for option, password in options.get("PLAIN", {}).items()
         if option.startswith(_USER)
     }
     tokens = parse_tokens(listener, given, options[OAUTHBEARER]) if OAUTHBEARER in options else None
+    lifetimes_ms = {
+        mechanism: _lifetime_ms(listener, mechanism, given) for mechanism in SERVED_MECHANISMS
+    }
     return Login(enabled, users, lifetimes_ms, tokens)
 
 
-def _options(listener: str, mechanism: str, modules: Mapping[str, str]) -> Mapping[str, str]:
+def _lifetime_ms(listener: str, mechanism: str, given: Mapping[str, str]) -> int:
+    """Return how long a login lasts: the mechanism's setting, the listener's, or that of all."""
+    names = of_listener(listener, LIFETIME, mechanism), of_listener(listener, LIFETIME), LIFETIME
+    return max(0, int(next(filter(None, map(given.get, names)), "0")))
+
+
+def _options(listener: str, mechanism: str, given: Mapping[str, str]) -> Mapping[str, str]:
     """Return the options of a mechanism's login module; only PLAIN has to have one."""
-    jaas, name = modules.get(mechanism), of_listener(listener, JAAS, mechanism)
+    name = of_listener(listener, JAAS, mechanism)
+    jaas = given.get(name)
     wanted = _MODULES.get(mechanism, _SCRAM)
     if not jaas and mechanism != "PLAIN":
         return {}

@@ -11,7 +11,7 @@ given 2^63-1. Kafka 4's default of one hour for `after` would hide every differe
 as given.)
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from ipaddress import ip_address
@@ -23,6 +23,7 @@ from horolog.config.listeners import (
     INTER_BROKER,
     INTER_MECHANISM,
     INTER_PROTOCOL,
+    Endpoint,
     ListenerLimits,
     check_early,
     inter_broker_listener,
@@ -30,14 +31,7 @@ from horolog.config.listeners import (
     parse_protocols,
     resolve_listeners,
 )
-from horolog.config.logins import (
-    JAAS,
-    LIFETIME,
-    MECHANISMS,
-    SERVED_MECHANISMS,
-    Login,
-    parse_login,
-)
+from horolog.config.logins import MECHANISMS, Login, parse_login
 from horolog.config.providers import providers_of
 from horolog.config.releases import IGNORED_SINCE, ZSTD_SINCE, record_format_of, release_of
 from horolog.config.setting import Setting
@@ -65,6 +59,21 @@ _ZSTD = "may_store_zstd"
 _DIFFERENCE = "message.timestamp.difference.max.ms"
 _SHORTEST_LAG, _LONGEST_LAG = "min.compaction.lag.ms", "max.compaction.lag.ms"
 _LEAST_KEY_MAP_BYTES = 1 << 20
+_RESOLVED = frozenset(
+    {
+        "listeners",
+        "advertised_listeners",
+        "log_dir",
+        "inter_broker_listener_name",
+        "listener_limits",
+        "max_connections_per_ip_overrides",
+        "super_users",
+        "logins",
+        "metrics_tls",
+        "tls",
+    }
+)
+"""Fields of `BrokerConfig` that are not the value of one setting as it is."""
 
 
 class SettingSource(IntEnum):
@@ -296,51 +305,13 @@ class Settings:
     def _broker_config(self) -> BrokerConfig:
         self.topic_config()
         providers_of(self.static)
-        special = {
-            "listeners",
-            "advertised_listeners",
-            "log_dir",
-            "inter_broker_listener_name",
-            "listener_limits",
-            "max_connections_per_ip_overrides",
-            "super_users",
-            "logins",
-            "metrics_tls",
-            "tls",
-        }
         values = {
             name: self._broker_value(name.replace("_", "."))
             for name in BrokerConfig.__dataclass_fields__
-            if name not in special
+            if name not in _RESOLVED
         }
         values |= consumer_group_settings(values)
-        protocols = parse_protocols(self._broker_value("listener.security.protocol.map"))
-        values["listeners"], values["advertised_listeners"] = resolve_listeners(
-            self._broker_value("listeners"),
-            self._broker_value("advertised.listeners") or (),
-            protocols,
-            self._broker_value("controller.listener.names") or (),
-        )
-        values["logins"] = {
-            endpoint.name: self._login(endpoint.name)
-            for endpoint in values["listeners"]
-            if protocols.get(endpoint.name, endpoint.name).startswith("SASL_")
-        }
-        given = dict(self._given())
-        values["listener_limits"] = {
-            endpoint.name: self._limits(endpoint.name) for endpoint in values["listeners"]
-        }
-        values["inter_broker_listener_name"] = self._inter_broker(values, protocols)
-        names = [name for name in broker_settings() if name.startswith(PREFIX)]
-        values["tls"] = {
-            name: parse_tls(
-                of_listener(name, ""), names, given, asks_for_itself=name in values["logins"]
-            )
-            for name in {endpoint.name for endpoint in values["listeners"]}
-            if protocols.get(name, name).endswith("SSL")
-        }
-        if self._broker_value("horolog.metrics.protocol") == "https":
-            values["metrics_tls"] = parse_metrics_tls(names, given)
+        values |= self._endpoints(dict(self._given()))
         share = values["log_cleaner_dedupe_buffer_size"] // max(1, values["log_cleaner_threads"])
         if share < _LEAST_KEY_MAP_BYTES:
             raise ValueError(
@@ -359,6 +330,47 @@ class Settings:
         )
         return BrokerConfig(**values)
 
+    def _endpoints(self, given: Mapping[str, str]) -> dict[str, Any]:
+        """Return the listeners with their logins, limits and TLS, as fields of `BrokerConfig`.
+
+        Args:
+            given: all settings; those of the strongest layer win.
+        """
+        protocols = parse_protocols(self._broker_value("listener.security.protocol.map"))
+        listeners, advertised = resolve_listeners(
+            self._broker_value("listeners"),
+            self._broker_value("advertised.listeners") or (),
+            protocols,
+            self._broker_value("controller.listener.names") or (),
+        )
+        protocol_of = {
+            endpoint.name: protocols.get(endpoint.name, endpoint.name) for endpoint in listeners
+        }
+        mechanisms = self._broker_value(MECHANISMS)
+        logins = {
+            name: parse_login(name, given, mechanisms)
+            for name, protocol in protocol_of.items()
+            if protocol.startswith("SASL_")
+        }
+        limits = {name: self._limits(name) for name in protocol_of}
+        between = self._inter_broker(given, protocols, listeners, advertised, logins)
+        names = [name for name in broker_settings() if name.startswith(PREFIX)]
+        tls = {
+            name: parse_tls(of_listener(name, ""), names, given, asks_for_itself=name in logins)
+            for name, protocol in protocol_of.items()
+            if protocol.endswith("SSL")
+        }
+        is_https = self._broker_value("horolog.metrics.protocol") == "https"
+        return {
+            "listeners": listeners,
+            "advertised_listeners": advertised,
+            "logins": logins,
+            "listener_limits": limits,
+            "inter_broker_listener_name": between,
+            "tls": tls,
+            "metrics_tls": parse_metrics_tls(names, given) if is_https else None,
+        }
+
     def _limits(self, listener: str) -> ListenerLimits:
         limits = {
             field: self._broker_value(of_listener(listener, field.replace("_", ".")))
@@ -366,16 +378,22 @@ class Settings:
         }
         return ListenerLimits(**limits)
 
-    def _inter_broker(self, values: Mapping[str, Any], protocols: Mapping[str, str]) -> str:
+    def _inter_broker(
+        self,
+        given: Mapping[str, str],
+        protocols: Mapping[str, str],
+        listeners: Sequence[Endpoint],
+        advertised: Sequence[Endpoint],
+        logins: Mapping[str, Login],
+    ) -> str:
         """Return the listener between brokers, whose settings are checked where they are given."""
         controllers = {
             name.upper() for name in self._broker_value("controller.listener.names") or ()
         }
-        known = controllers | {endpoint.name for endpoint in values["listeners"]}
+        known = controllers | {endpoint.name for endpoint in listeners}
         check_early(self._broker_value("early.start.listeners") or (), known)
-        given = dict(self._given())
-        name = inter_broker_listener(given, protocols, values["advertised_listeners"])
-        login: Login | None = values["logins"].get(name)
+        name = inter_broker_listener(given, protocols, advertised)
+        login = logins.get(name)
         mechanism = self._broker_value(INTER_MECHANISM)
         is_given = not given.keys().isdisjoint((INTER_BROKER, INTER_PROTOCOL))
         if is_given and login is not None and mechanism.upper() not in login.mechanisms:
@@ -385,29 +403,6 @@ class Settings:
                 f"{', '.join(login.mechanisms)}"
             )
         return name
-
-    def _login(self, listener: str) -> Login:
-        """Return how clients log in on a listener."""
-        given = dict(self._given())  # the strongest layer is the last
-        mechanisms = given.get(of_listener(listener, MECHANISMS))
-        enabled = (
-            self._broker_value(MECHANISMS)
-            if mechanisms is None
-            else tuple(part.strip() for part in mechanisms.split(",") if part.strip())
-        )
-        modules = {
-            mechanism: text
-            for mechanism in SERVED_MECHANISMS
-            if (text := given.get(of_listener(listener, JAAS, mechanism))) is not None
-        }
-        lifetimes = {
-            mechanism: given.get(of_listener(listener, LIFETIME, mechanism))
-            or given.get(of_listener(listener, LIFETIME))
-            or given.get(LIFETIME, "0")
-            for mechanism in SERVED_MECHANISMS
-        }
-        lifetimes_ms = {mechanism: max(0, int(text)) for mechanism, text in lifetimes.items()}
-        return parse_login(listener, enabled, modules, lifetimes_ms, given)
 
     def _log_dir(self) -> str:
         directories = self._broker_value("log.dirs") or self._broker_value("log.dir")

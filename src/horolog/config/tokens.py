@@ -69,10 +69,7 @@ def parse_tokens(
     """
     settings = _Settings(listener, given)
     _require_handlers(listener, given)
-    url = settings.text("jwks.endpoint.url")
-    if not url:
-        raise settings.missing("jwks.endpoint.url", "https://HOST/PATH, where the issuer has keys")
-    _require_safe(settings.name("jwks.endpoint.url"), url)
+    url = _safe_url(settings)
     audiences = frozenset(filter(None, settings.value("expected.audience")))
     if not audiences and not settings.value("allow.unverified.audience"):
         raise settings.missing("expected.audience", "the audience of tokens for this broker")
@@ -152,8 +149,11 @@ def _require_handlers(listener: str, given: Mapping[str, str]) -> None:
         raise ValueError(f"{name}={given[name]} is refused: classes of the JVM cannot be loaded")
 
 
-def _require_safe(name: str, url: str) -> None:
-    """Refuse a URL whose keys others could replace on their way."""
+def _safe_url(settings: _Settings) -> str:
+    """Return the URL of the keys; one whose keys others could replace on their way is refused."""
+    url, name = settings.text("jwks.endpoint.url"), settings.name("jwks.endpoint.url")
+    if not url:
+        raise settings.missing("jwks.endpoint.url", "https://HOST/PATH, where the issuer has keys")
     try:
         parts = checked_url(url, name)
     except Misconfigured as error:
@@ -165,3 +165,4 @@ def _require_safe(name: str, url: str) -> None:
         )
     if "@" in parts.netloc:
         raise ValueError(f"{name}={without_secrets(parts)} has a user in it, which is not sent")
+    return url
