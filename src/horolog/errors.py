@@ -18,7 +18,8 @@ connection catches: it logs the traceback and closes.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from horolog.error_codes import ErrorCode
@@ -38,6 +39,7 @@ __all__ = [
     "StorageFailed",
     "code_for",
     "escaped",
+    "listed",
     "printable",
     "without_credentials",
 ]
@@ -101,6 +103,12 @@ def printable(text: str) -> str:
     """
     text = escaped(without_credentials(text))
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
+
+
+def listed(names: Collection[str], most: int = 20) -> str:
+    """Return the first names for a message, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(islice(names, most)) + (f" and {more} more" if more > 0 else "")
 
 
 class HorologError(Exception):

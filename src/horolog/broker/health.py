@@ -28,7 +28,7 @@ from horolog.broker.broker import BrokerParts
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.clock import format_duration
-from horolog.errors import StorageFailed
+from horolog.errors import StorageFailed, listed
 from horolog.storage.validation.rules import RESET_ALL
 from horolog.wire.questions import FollowedState, Wrong
 
@@ -107,10 +107,9 @@ def _lost_metadata(broker: BrokerParts, sees: Callable[[str], bool]) -> Iterator
     """Report topics that are served without their settings, or that all metadata is gone."""
     salvaged = sorted(it.name for it in broker.topics if it.salvaged and sees(it.name))
     if salvaged:
-        more = f" and {len(salvaged) - _MOST_NAMES} more" if len(salvaged) > _MOST_NAMES else ""
         text = (
             "the metadata were gone or damaged, and settings may be lost: no record expires of "
-            f"{', '.join(salvaged[:_MOST_NAMES])}{more} until the topics are given settings"
+            f"{listed(salvaged, _MOST_NAMES)} until the topics are given settings"
         )
     elif broker.lost_metadata and not len(broker.topics):
         text = broker.lost_metadata[0]

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from horolog.config import DescribedSetting, Settings, describe_broker, describe_topic
+from horolog.errors import listed
 from horolog.metadata.adopted import AdoptedMetadata
 from horolog.metadata.adopted_offsets import KafkaOffsets
 from horolog.metadata.topics import Topic
 from horolog.storage.names import SERVED_INTERNAL
 
 _MOST_LINES: Final = 1_000  # of groups
-_MOST_NAMES: Final = 20  # in a line
 _MOST_CHARACTERS: Final = 200
 
 IsCommitted = Callable[[str, str, int], bool]
@@ -71,7 +71,7 @@ class LeftByKafka:
         if nodes - {settings.broker_config().node_id}:
             yield (
                 "this directory is of a cluster of several nodes "
-                f"({_listed([*map(str, sorted(nodes))])}): the others have no record of what is "
+                f"({listed([*map(str, sorted(nodes))])}): the others have no record of what is "
                 "appended or deleted here, and where its node joins them again, the logs are cut "
                 "off or differ without a word. Serve a copy of it (docs/moving-in-and-out.md)"
             )
@@ -83,7 +83,7 @@ class LeftByKafka:
             ),
             **made_here,
         }
-        found = [f"{what} {_listed(names)}" for what, each in unknown.items() if (names := [*each])]
+        found = [f"{what} {listed(names)}" for what, each in unknown.items() if (names := [*each])]
         yield (
             "what is made here is unknown to the Kafka that had this directory, should it be "
             f"started on it again: {'; '.join(found) or 'so far nothing'} "
@@ -100,14 +100,14 @@ class LeftByKafka:
         for group in sorted(positions)[:_MOST_LINES]:
             yield (
                 f"group {group!r}: the offsets that it committed with Kafka are not carried over, "
-                f"its consumers start by auto.offset.reset: {_listed(positions[group])}"
+                f"its consumers start by auto.offset.reset: {listed(positions[group])}"
             )
         if len(positions) > _MOST_LINES:
             yield f"offsets of {len(positions) - _MOST_LINES} more groups are not carried over"
         if self.offsets.unread:
             yield (
                 "offsets that groups committed with Kafka are not carried over, and those in "
-                f"{_listed(self.offsets.unread)} are not known here: too large, or damaged"
+                f"{listed(self.offsets.unread)} are not known here: too large, or damaged"
             )
 
     def ignored_of(self, topic: str, settings: Settings) -> dict[str, str]:
@@ -138,12 +138,6 @@ class LeftByKafka:
         if self.metadata.counted:
             found = [f"{count} of {what}" for what, count in sorted(self.metadata.counted.items())]
             yield f"entries of Kafka's metadata that are not carried over: {', '.join(found)}"
-
-
-def _listed(names: Collection[str]) -> str:
-    shown = ", ".join([*names][:_MOST_NAMES])
-    more = len(names) - _MOST_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _shown(known: list[DescribedSetting], value: str) -> str:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from horolog.config.tables import topic_setting
-from horolog.errors import CorruptFile, StorageFailed
+from horolog.errors import CorruptFile, StorageFailed, listed
 from horolog.metadata.forms import KafkaForm
 from horolog.metadata.opening import read_stored, state_dir_of
 from horolog.metadata.reconcile import TopicOnDisk, reconcile, topics_on_disk
@@ -96,15 +96,14 @@ def _directories(
     for topic, index in plan.create:
         missing.setdefault(topic, []).append(index)
     for topic, indexes in missing.items():
-        shown = ", ".join(f"{topic}-{index}" for index in indexes[:3])
-        more = f" and {len(indexes) - 3} more" if len(indexes) > 3 else ""
+        shown = listed([f"{topic}-{index}" for index in indexes], 3)
         is_lost = is_clean or bool(found.get(topic))
         report = damage if is_lost else fault
         why = "" if is_lost else ", unless a kill interrupted their creation"
         yield report(
             path,
             f"{topic} is stored with {len(plan.partitions[topic])} partitions, and the directories "
-            f"of {shown}{more} are gone{why}: a start creates them empty",
+            f"of {shown} are gone{why}: a start creates them empty",
             "restore the directories from a backup before a broker starts",
         )
     for warning in plan.warnings:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from horolog.errors import ErrorCode, RequestRefused, printable
+from horolog.errors import ErrorCode, RequestRefused, listed, printable
 from horolog.rights.entries import CLUSTER_NAME, WILDCARD, AclEntry, AclFilter
 from horolog.rights.hosts import is_range, range_error
 from horolog.wire.acl import AclOperation, AclPattern, AclPermission, AclResource
@@ -95,9 +95,8 @@ def new_ranges(entries: Iterable[AclEntry], metadata_version: int | None) -> str
     ]
     if not named:
         return None
-    more = f", and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
     return (
         f"access control entries with a range of addresses: {len(named)}. horolog obeys them, and "
         f"Apache Kafka did not below metadata.version {LEVEL_OF_RANGES}: "
-        f"{', '.join(named[:_MOST_NAMED])}{more}"
+        f"{listed(named, _MOST_NAMED)}"
     )

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from horolog.client import Client, CommittedOffset
-from horolog.errors import ErrorCode, RequestRefused
+from horolog.errors import ErrorCode, RequestRefused, listed
 from horolog.offsets import Inexact
 from horolog.sources.broker_log import BrokerLog
 from horolog.sources.cut_files import Cut, CutEntry
@@ -104,10 +104,9 @@ def members_of(client: Client, group: str) -> str | None:
     if described.state == "Empty" or not described.exists:
         return None
     names = sorted({member.client_id for member in described.members or ()})
-    clients = f" with members {', '.join(names[:_NAMED])}" if names else ""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    clients = f" with members {listed(names, _NAMED)}" if names else ""
     return (
-        f"group {group} is {described.state}{clients}{more}: stop them first, because offsets are "
+        f"group {group} is {described.state}{clients}: stop them first, because offsets are "
         "set of groups without members only (NON_EMPTY_GROUP)"
     )
 

@@ -15,7 +15,7 @@ from uuid import UUID, uuid5
 from horolog.broker.controller import Controller
 from horolog.broker.scheduling.uncancelled import uncancelled
 from horolog.client.client import Client
-from horolog.errors import ErrorCode, HorologError, RequestRefused, printable
+from horolog.errors import ErrorCode, HorologError, RequestRefused, listed, printable
 from horolog.quotas.entities import Entity, check_entity, check_quota
 from horolog.quotas.model import Quotas
 from horolog.rights.entries import AclEntry
@@ -249,13 +249,9 @@ class FollowedAccess:
         )
         if not missing:
             return []
-        named = ", ".join(printable(name)[:60] for name in missing[:_MOST_NAMED])
-        more = len(missing) - _MOST_NAMED
-        also = f" and {more} more" if more > 0 else ""
         return [
             "passwords of the source: no broker gives them. Set them here by `horolog users add`: "
-            + named
-            + also
+            + listed([printable(name)[:60] for name in missing], _MOST_NAMED)
         ]
 
 

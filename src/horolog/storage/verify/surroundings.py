@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from horolog.errors import CorruptFile, StorageFailed
+from horolog.errors import CorruptFile, StorageFailed, listed
 from horolog.storage import names
 from horolog.storage.directory.checkpoint_ids import (
     NO_IDS,
@@ -142,10 +142,9 @@ def _check_absent(log_dir: Path, around: Surroundings, present: set[str]) -> Ite
     for name in (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS):
         absent = sorted({str(partition) for partition in around.offsets[name]} - present)
         if absent:
-            more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
             yield note(
                 str(log_dir / name),
-                f"It names {', '.join(absent[:3])}{more}, which are not here: deleted or elsewhere",
+                f"It names {listed(absent, 3)}, which are not here: deleted or elsewhere",
             )
 
 
