@@ -1,13 +1,13 @@
 """All quotas of a cluster: which of them applies to a client, and what it has used of it."""
 
 import hashlib
-import ipaddress
 import math
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from horolog.quotas.entities import CLIENT_ID, IP, USER, Entity, QuotaKey
 from horolog.quotas.windows import QuotaWindow, TokenBucket, WindowedSum
+from horolog.security.urls import address_of
 
 __all__ = ["Limit", "Quotas"]
 
@@ -206,10 +206,7 @@ class Quotas:
 
 def _plain(address: str) -> str:
     """Return the one text of an address; other text as it is."""
-    try:
-        return str(ipaddress.ip_address(address.partition("%")[0]))
-    except ValueError:
-        return address
+    return str(address_of(address) or address)
 
 
 def _levels(user: str, client_id: str) -> Iterator[tuple[object, object]]:

@@ -7,8 +7,10 @@ and never obeyed counts here, as in 4.4.
 
 import re
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from typing import Final, TypeAlias
+
+from horolog.security.urls import address_of
 
 __all__ = ["host_text", "is_in_range", "is_range", "range_error"]
 
@@ -47,7 +49,7 @@ def is_in_range(host: str, addresses: str) -> bool:
     network = _network(addresses)
     if isinstance(network, str):
         return False
-    address = _address(host)
+    address = address_of(host)
     # An address of the other family is in no range.
     return address is not None and address.version == network.version and address in network
 
@@ -88,11 +90,3 @@ def _network_v6(text: str) -> Network | str:
     if parsed.ipv4_mapped is not None:
         return f"Could not parse [{address}] - not an IPv6 address"
     return IPv6Network((parsed.packed, int(prefix)), strict=False)
-
-
-@lru_cache(1024)
-def _address(host: str) -> IPv4Address | IPv6Address | None:
-    try:
-        return ip_address(host.partition("%")[0])
-    except ValueError:
-        return None

@@ -45,7 +45,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "stores": "Hidden StoredIdentity check_stores identity_of trusted_of",
         "tokens": "LONGEST_FIRST_MESSAGE SigningKeys TokenLogin",
-        "urls": "checked_url is_loopback without_secrets",
+        "urls": "address_of checked_url is_loopback without_secrets",
     },
     {"tokens": "security"},
 )

@@ -1,11 +1,12 @@
 """Addresses as settings give them: of identity providers, of files in their place, and of hosts."""
 
 import urllib.parse
-from ipaddress import IPv6Address, ip_address
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from horolog.errors import Misconfigured
 
-__all__ = ["checked_url", "is_loopback", "without_secrets"]
+__all__ = ["address_of", "checked_url", "is_loopback", "without_secrets"]
 
 
 def checked_url(url: str, setting: str) -> urllib.parse.SplitResult:
@@ -39,14 +40,22 @@ def without_secrets(parts: urllib.parse.SplitResult) -> str:
     return parts._replace(netloc=host, query="", fragment="").geturl()
 
 
+@lru_cache(1024)
+def address_of(host: str) -> IPv4Address | IPv6Address | None:
+    """Return an IP address without its scope; None for a name."""
+    try:
+        return ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+
+
 def is_loopback(host: str) -> bool:
     """Return True if only this machine can connect to an address.
 
     A name other than localhost is not looked up: it may lead elsewhere later.
     """
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
+    address = address_of(host)
+    if address is None:
         return host.lower() == "localhost"
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
