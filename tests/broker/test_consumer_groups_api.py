@@ -11,6 +11,7 @@ from patience import eventually
 from raw_connection import RawConnection
 from running_broker import BrokerProcess, RunningBroker, a_broker, a_broker_process
 
+from horolog.clock import ManualClock
 from horolog.wire import ApiKey
 
 SETTINGS = {
@@ -365,3 +366,77 @@ def test_members_of_one_group_and_of_all_have_bounds(small: RunningBroker) -> No
         assert not beat(client, "b", -1).error_code
         client.ask(ApiKey.DELETE_GROUPS, 2, groups_names=["g"])
         assert not join(client, "z", group_id="z", subscribed_topic_names=names).error_code
+
+
+# --- offsets --------------------------------------------------------------------------------
+
+aging = a_broker("t", partitions=2, **SETTINGS)
+
+
+def test_offsets_are_kept_while_a_member_subscribes_and_expire_by_their_commit(
+    aging: RunningBroker,
+) -> None:
+    """§9.9 and §9.10: the group goes with its last offset."""
+    minute_ms = 60_000
+
+    def expire() -> int:
+        return int(aging.run(aging.broker.groups.expire(minute_ms)))
+
+    with aging.connect() as client:
+        join(client, "a")
+        assert commit(client, "a", 2) == 0
+        assert isinstance(aging.clock, ManualClock)
+        aging.clock.advance(minute_ms * 5 // 4)
+        assert expire() == 0
+        assert not beat(client, "a", -1).error_code
+        assert [it.group_state for it in client.ask(ApiKey.LIST_GROUPS, 5).groups] == ["Empty"]
+        assert expire() == 1
+        assert not client.ask(ApiKey.LIST_GROUPS, 5).groups
+        join(client, "a")
+        assert commit(client, "a", 2) == 0
+        assert not beat(client, "a", -1).error_code
+        assert expire() == 0
+        assert delete_offsets(client) == [0]
+        expire()
+        assert not client.ask(ApiKey.LIST_GROUPS, 5).groups
+
+
+def commit(connection: RawConnection, member: str, epoch: int) -> int:
+    partition = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1}
+    (topic,) = connection.ask(
+        ApiKey.OFFSET_COMMIT,
+        9,
+        group_id="g",
+        member_id=member,
+        generation_id_or_member_epoch=epoch,
+        topics=[{"name": "t", "partitions": [partition]}],
+    ).topics
+    return int(topic.partitions[0].error_code)
+
+
+def delete_offsets(connection: RawConnection) -> list[int]:
+    topics = [{"name": "t", "partitions": [{"partition_index": 0}]}]
+    (topic,) = connection.ask(ApiKey.OFFSET_DELETE, 0, group_id="g", topics=topics).topics
+    return [it.error_code for it in topic.partitions]
+
+
+def test_a_deleted_group_is_gone_after_a_kill_too(process: BrokerProcess) -> None:
+    """§9.7 and §10.8"""
+    with process.connect() as client:
+        join(client, "a")
+        assert commit(client, "a", 2) == 0
+        assert delete_offsets(client) == [86]
+        assert [int(it.error_code) for it in delete(client)] == [68]
+        assert not beat(client, "a", -1).error_code
+        assert [int(it.error_code) for it in delete(client)] == [0]
+        assert [int(it.error_code) for it in delete(client)] == [69]
+    process.kill()
+    process.start_again()
+    with process.connect() as client:
+        eventually(lambda: client.ask(ApiKey.LIST_GROUPS, 5).error_code == 0)
+        assert not client.ask(ApiKey.LIST_GROUPS, 5).groups
+        assert join(client, "a").member_epoch == 2
+
+
+def delete(connection: RawConnection) -> Any:
+    return connection.ask(ApiKey.DELETE_GROUPS, 2, groups_names=["g"]).results
