@@ -132,6 +132,22 @@ def test_the_listener_between_brokers_closes_who_was_idle_longest_elsewhere(
     assert waits(connect(stack, broker, "A"))
 
 
+def test_each_of_several_brokers_that_come_at_once_closes_another_connection(
+    make_broker: MakeBroker, stack: ExitStack
+) -> None:
+    broker = make_broker(**TWO, inter_broker_listener_name="A", max_connections="5")
+    others = [connect(stack, broker, "B") for _ in range(5)]
+    assert all(map(is_served, others))
+    brokers: list[RawConnection] = []
+
+    async def come_at_once() -> None:
+        brokers.extend(connect(stack, broker, "A") for _ in range(4))
+
+    broker.run(come_at_once())
+    assert all(map(is_served, brokers))
+    assert broker.service.server.limits.open == {"A": 4, "B": 1}
+
+
 def test_limits_of_a_listener_change_while_it_runs(
     make_broker: MakeBroker, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,12 +7,13 @@ no limit of the broker: another listener's least recently used connection is clo
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from horolog.config import BrokerConfig, Endpoint
 from horolog.config.listeners import INT_MAX
 from horolog.network.connection import ServerConnection
+from horolog.network.lifecycle import State
 from horolog.quotas.windows import QuotaWindow, WindowedSum
 
 __all__ = ["ConnectionLimits"]
@@ -74,11 +75,15 @@ class ConnectionLimits:
             return 0.0
         return pause_s
 
-    def to_close(self, connections: Iterable[ServerConnection]) -> ServerConnection | None:
+    def to_close(self, connections: Collection[ServerConnection]) -> ServerConnection | None:
         """Return the connection to close where brokers have made one too many, if any."""
-        if self.open.total() <= self._config_now().max_connections:
+        excess = self.open.total() - self._config_now().max_connections
+        if excess <= 0:
             return None
-        others = (it for it in connections if not self._is_of_brokers(it.peer.listener))
+        staying = [it for it in connections if it.state < State.CLOSING]
+        if len(connections) - len(staying) >= excess:  # so many are being closed
+            return None
+        others = (it for it in staying if not self._is_of_brokers(it.peer.listener))
         return min(others, key=lambda it: it.last_active, default=None)
 
     def _is_of_brokers(self, listener: Endpoint) -> bool:
