@@ -6,13 +6,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import rights_matrix as matrix
 from faulty_calls import full_disk
 from patience import eventually
 from raw_connection import RawConnection
 from running_broker import BrokerProcess, RunningBroker, a_broker, a_broker_process
 
 from horolog.clock import ManualClock
-from horolog.wire import ApiKey
+from horolog.wire import AclOperation, AclPermission, AclResource, ApiKey
 
 SETTINGS = {
     "group_consumer_assignment_interval_ms": "0",
@@ -440,3 +441,58 @@ def test_a_deleted_group_is_gone_after_a_kill_too(process: BrokerProcess) -> Non
 
 def delete(connection: RawConnection) -> Any:
     return connection.ask(ApiKey.DELETE_GROUPS, 2, groups_names=["g"]).results
+
+
+# --- rights ---------------------------------------------------------------------------------
+
+guarded = a_broker(now_ms=None, **{**SETTINGS, **matrix.OURS})
+
+
+def test_members_get_topics_that_they_may_describe(guarded: RunningBroker) -> None:
+    """§8.3 and §12"""
+    member, stranger = matrix.user(0), matrix.user(1)
+    with (
+        matrix.login(guarded.connect(), matrix.ADMIN) as admin,
+        matrix.login(guarded.connect(), member) as client,
+        matrix.login(guarded.connect(), stranger) as other,
+    ):
+        topics = [{"name": name, "num_partitions": 2} for name in ("t", "secret")]
+        admin.ask(ApiKey.CREATE_TOPICS, 7, topics=topics)
+        rights = [
+            allowed(member, AclResource.GROUP, "g", AclOperation.READ),
+            allowed(member, AclResource.TOPIC, "t", AclOperation.DESCRIBE),
+        ]
+        assert not any(
+            it.error_code for it in admin.ask(ApiKey.CREATE_ACLS, 3, creations=rights).results
+        )
+        refused = join(other, "b")
+        assert (refused.error_code, refused.error_message) == (30, None)
+        for names in (["t", "secret"], ["t", "none"]):
+            assert join(client, "a", subscribed_topic_names=names).error_code == 29
+        pattern = {"subscribed_topic_names": [], "subscribed_topic_regex": ".*"}
+        assert has(join(client, "a", **pattern)) == []
+        eventually(lambda: beat(client, "a", 1, topic_partitions=[]).member_epoch == 2)
+        (seen,) = described(client).members
+        assert [it.topic_name for it in seen.assignment.topic_partitions] == ["t"]
+        assert beat(other, "a", -1).error_code == 30
+        # What it has found counts for all members of the pattern.
+        assert has(join(admin, "b", **pattern)) == []
+        assert has(beat(client, "a", 2)) == [0]
+        beat(client, "a", 2, topic_partitions=[])
+        assert has(beat(admin, "b", 3)) == [1]
+        assert has(join(admin, "c", subscribed_topic_names=["secret"])) == [0, 1]
+        assert described(client).error_code == 29
+        assert described(admin).error_code == 0
+        assert described(other).error_code == 30
+
+
+def allowed(user: str, kind: AclResource, name: str, operation: AclOperation) -> dict[str, Any]:
+    return {
+        "resource_type": kind,
+        "resource_name": name,
+        "resource_pattern_type": matrix.LITERAL,
+        "principal": f"User:{user}",
+        "host": "*",
+        "operation": operation,
+        "permission_type": AclPermission.ALLOW,
+    }
