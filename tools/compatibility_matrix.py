@@ -134,7 +134,7 @@ FEATURES = (
         java=(f"{_COPIES}[Java 4.4, consumer protocol]",),
         go=(f"{_COPIES}[franz-go, consumer protocol]",),
         node="KafkaJS speaks the classic protocol only",
-        remark="franz-go has it behind an option of its context, as a beta",
+        remark="franz-go is told to with ServerSideBalancer",
     ),
     _feature("committed offsets", (f"{_COMMITTED}[{{}}]",), (_GROUP_OF_OTHERS,)),
     _feature(

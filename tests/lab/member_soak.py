@@ -41,10 +41,14 @@ KINDS: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
     PATTERN: ("^flow-.*", {"group_protocol": "consumer"}),
     CLASSIC: (
         ",".join(TOPICS),
-        {"session_timeout_ms": "10000", "partition_assignment_strategy": "cooperative-sticky"},
+        {"session_timeout_ms": "10000", "partition_assignment_strategy": "range"},
     ),
 }
-"""Members: what they subscribe to, and their settings."""
+"""Members: what they subscribe to, and their settings.
+
+Classic ones of librdkafka whose strategy is `cooperative-sticky` put user data into assignments:
+no broker converts such a group.
+"""
 PAUSE_S: Final = 0.01
 """Between two records that are sent."""
 

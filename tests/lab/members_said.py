@@ -86,7 +86,7 @@ def said_by(members: Sequence[SpeakingMember]) -> str:
     """What they have and have said, but for the records."""
     said = [re.sub(r"(?m)^\d+ r .*\n", "", member.said) for member in members]
     return "\n\n".join(
-        f"{sorted(member.has())}\n{text[-3000:]}"
+        f"exit code {member.code}, has {sorted(member.has())}\n{text[-3000:]}"
         for member, text in zip(members, said, strict=True)
     )
 
