@@ -45,7 +45,7 @@ On = Annotated[
 
 
 @dataclass(frozen=True)
-class Asked:
+class EntryOptions:
     """Arguments and options of an entry that is added or removed."""
 
     principal: Principal
@@ -144,12 +144,12 @@ def list_acls(
 
 @app.command(no_args_is_help=True)
 @with_options
-def add(asked: Asked, brokers: KafkaBrokers) -> Answer:
+def add(options: EntryOptions, brokers: KafkaBrokers) -> Answer:
     """Add an entry, as horolog acls add User:alice read topic:clicks.
 
     One that is there already is no error.
     """
-    entry = asked.entry()
+    entry = options.entry()
     with brokers.connect() as client:
         client.acls.add([entry])
     return _shown([entry], "")
@@ -157,10 +157,10 @@ def add(asked: Asked, brokers: KafkaBrokers) -> Answer:
 
 @app.command(no_args_is_help=True)
 @with_options
-def remove(asked: Asked, brokers: KafkaBrokers) -> Answer:
+def remove(options: EntryOptions, brokers: KafkaBrokers) -> Answer:
     """Remove an entry, given as it was added. The exit code is 1 if it is not there."""
     with brokers.connect() as client:
-        removed = client.acls.remove(AclFilter(*asked.entry()))
+        removed = client.acls.remove(AclFilter(*options.entry()))
     answer = _shown(removed, "there is no such entry; horolog acls list shows those that are")
     return replace(answer, is_ok=bool(removed))
 
