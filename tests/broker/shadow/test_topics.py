@@ -1,18 +1,22 @@
 """Topics are here as they are at the source, whatever happens to them there."""
 
+import asyncio
 import logging
+import threading
 from collections.abc import Mapping
+from typing import Any
 from uuid import UUID
 
 import pytest
 from batches import batch
+from patience import PATIENCE_S
 from running_broker import NOW_MS, RunningBroker, a_broker
 from stored import lose_metadata, opened_store, spoil_state
 
 from horolog.broker import FollowedTopics, Placement, SourcePartition, SourceTopics, TopicAtSource
 from horolog.client import Address
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.metadata import state
+from horolog.metadata import MetadataStore, state
 
 ONE, OTHER = UUID(int=2), UUID(int=3)  # 1 is reserved
 
@@ -311,3 +315,28 @@ def test_a_promotion_that_a_kill_interrupts_is_completed_at_the_start(
         broker.append("t", batch(NOW_MS), 1)
         broker.restart(crash=True)
     assert broker.headers("t", 1)[0].leader_epoch == 9
+
+
+def test_a_topic_that_is_made_when_the_following_ends_is_whole(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_written, goes_on = threading.Event(), threading.Event()
+    put_topic = MetadataStore.put_topic
+
+    def slowly(*given: Any) -> None:
+        is_written.set()
+        assert goes_on.wait(PATIENCE_S)
+        put_topic(*given)
+
+    monkeypatch.setattr(MetadataStore, "put_topic", slowly)
+
+    async def run() -> None:
+        making = asyncio.create_task(followed(broker).apply(seen(topic("late"))))
+        await asyncio.to_thread(is_written.wait, PATIENCE_S)
+        making.cancel()
+        asyncio.get_running_loop().call_soon(goes_on.set)
+        with pytest.raises(asyncio.CancelledError):
+            await making
+
+    broker.run(run())
+    assert broker.broker.topics.find("late") is not None
