@@ -159,6 +159,16 @@ class _Served(NamedTuple):
     max_version: int
 
 
+def kept_task(
+    tasks: set[asyncio.Task[Reply | None]], answering: Coroutine[Any, Any, Reply | None]
+) -> asyncio.Task[Reply | None]:
+    """Begin a task, and keep it until it is done: the event loop does not."""
+    task = asyncio.get_running_loop().create_task(answering)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
+
+
 class Dispatcher:
     """Answers requests for one broker."""
 
@@ -166,7 +176,6 @@ class Dispatcher:
         self._broker = broker
         self._quotas = broker.quotas.quotas
         self._authorise = authorise
-        self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[Reply | None]] = set()
         self._large_in_flight = 0
         self._codec = CodecThreads()
@@ -289,10 +298,7 @@ class Dispatcher:
         """Begin a task; its time is counted for a peer if it is given."""
         if peer is not None and self._quotas.times_requests:
             answering = timed(peer, answering)
-        task = self._loop.create_task(answering)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return kept_task(self._tasks, answering)
 
     def _begun(
         self, answering: Coroutine[Any, Any, Reply], peer: Peer

@@ -11,7 +11,7 @@ from inspect import isawaitable
 from typing import Any, Final, TypeAlias
 
 from horolog.broker.broker import BrokerParts
-from horolog.broker.dispatch import HANDLERS, Request, packed, refuse_version
+from horolog.broker.dispatch import HANDLERS, Request, kept_task, packed, refuse_version
 from horolog.broker.faults import Faults, RequestFault
 from horolog.broker.logins import OF_LOGINS, has_raw_login
 from horolog.buffers import Buffer
@@ -139,10 +139,7 @@ class FaultyDispatch:
         return False
 
     def _task(self, answering: Coroutine[Any, Any, Reply | None]) -> _Answer:
-        task = self._loop.create_task(answering)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return kept_task(self._tasks, answering)
 
     async def _fail(
         self, header: RequestHeader, body: Any, frame: Buffer, peer: Peer, error: ErrorCode

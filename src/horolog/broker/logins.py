@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 
 from horolog.broker.audit import AuditLog
 from horolog.broker.broker import BrokerParts
-from horolog.broker.dispatch import Dispatcher, packed, refuse_version
+from horolog.broker.dispatch import Dispatcher, kept_task, packed, refuse_version
 from horolog.buffers import Buffer
 from horolog.config import Login
 from horolog.config.tokens import OAUTHBEARER
@@ -259,10 +259,7 @@ class LoginDispatch:
         return reply
 
     def _task(self, answering: Coroutine[Any, Any, Reply | None]) -> "asyncio.Task[Reply | None]":
-        task = self._loop.create_task(answering)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return kept_task(self._tasks, answering)
 
 
 def _packed_step(header: RequestHeader, answer: bytes, outcome: int | LoginFailed) -> Reply | None:
