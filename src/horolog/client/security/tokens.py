@@ -111,6 +111,14 @@ def _source_of(security: Security, callback: Callable[[], str] | None) -> _Sourc
         )
     if parts.scheme == "file":
         return lambda _: _from_file(parts.path, extensions)
+    endpoint = _endpoint_of(security, options, url, without_secrets(parts))
+    return lambda deadline: Token(*ask_patiently(endpoint, deadline), extensions)
+
+
+def _endpoint_of(
+    security: Security, options: Mapping[str, str], url: str, shown: str
+) -> TokenEndpoint:
+    """Return the token endpoint at a URL, with the client's credentials."""
     client_id = security.get("sasl.oauthbearer.client.credentials.client.id")
     secret = security.get("sasl.oauthbearer.client.credentials.client.secret")
     client_id, secret = client_id or options.get("clientId"), secret or options.get("clientSecret")
@@ -129,14 +137,13 @@ def _source_of(security: Security, callback: Callable[[], str] | None) -> _Sourc
         data=urllib.parse.urlencode(fields).encode(),
         headers={"Authorization": f"Basic {basic}", "Accept": "application/json"},
     )
-    endpoint = TokenEndpoint(
+    return TokenEndpoint(
         request,
-        without_secrets(parts),
+        shown,
         endpoint_tls(options),
         _milliseconds(security, "sasl.login.retry.backoff.ms", 100),
         _milliseconds(security, "sasl.login.retry.backoff.max.ms", 10_000),
     )
-    return lambda deadline: Token(*ask_patiently(endpoint, deadline), extensions)
 
 
 def _milliseconds(security: Security, name: str, default: int) -> int:
