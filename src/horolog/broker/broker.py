@@ -7,7 +7,7 @@ broker; `BrokerParts.open` creates them in that order. All calls happen on one e
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,7 +55,7 @@ from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
 from horolog.errors import HorologError, StorageFailed
 from horolog.groups.capacity import Capacity
-from horolog.groups.consumers.values import ConsumerLimits, GroupTimes, MigrationPolicy
+from horolog.groups.consumers.values import ConsumerLimits, MigrationPolicy
 from horolog.groups.values import GroupLimits
 from horolog.metadata.topics import TopicRegistry, unknown_topic
 from horolog.network.reply import FileSlots
@@ -90,7 +90,7 @@ class BrokerParts:
         token_logins: TokenLogins,
     ) -> None:
         """Build the parts on the event loop that will serve; take ownership of `opened`."""
-        live = self._live = LiveSettings(opened.settings)
+        live = self._live = LiveSettings(opened.settings, opened.group_settings)
         config, store = live.config, opened.store
         self._store = store
         self.clock = clock
@@ -117,8 +117,6 @@ class BrokerParts:
         self.metadata = MetadataThread(store)
         codec = Codec(config.offsets_topic_compression_codec)
         self.offsets_log = OffsetsLog(clock, workers, codec)
-        self.group_settings = opened.group_settings
-        """Settings of single groups; those without any are absent."""
         self.groups = GroupCoordinator(
             _group_limits(config),
             self.offsets_log,
@@ -126,7 +124,7 @@ class BrokerParts:
             Capacity(config.horolog_groups_max_bytes),
             ConsumerRules(
                 _consumer_limits(config),
-                self._group_times,
+                live.of_group,
                 self.topics,
                 lambda: self.placement.source is not None,
             ),
@@ -160,14 +158,7 @@ class BrokerParts:
             live, clock, self.topics, self.partitions, self.placement
         )
         self.controller = Controller(
-            catalogue,
-            self.groups,
-            self.metadata,
-            store,
-            entries,
-            self.credentials,
-            quotas,
-            self.group_settings,
+            catalogue, self.groups, self.metadata, store, entries, self.credentials, quotas
         )
         self.offsets_topic, self.transactions_topic = (
             StateTopic(name, self.controller.ensure_internal, catalogue, readers)
@@ -319,6 +310,11 @@ class BrokerParts:
     # --- for request handlers ---------------------------------------------------------
 
     @property
+    def group_settings(self) -> Mapping[str, Mapping[str, str]]:
+        """Settings of single groups; those without any are absent."""
+        return self._live.groups
+
+    @property
     def settings(self) -> Settings:
         """Current settings as given."""
         return self._live.settings
@@ -348,10 +344,6 @@ class BrokerParts:
         """True if members of consumer groups are served (KIP-848)."""
         protocols = self.config.group_coordinator_rebalance_protocols
         return bool(self.group_version) and "consumer" in protocols
-
-    def _group_times(self, group_id: str) -> GroupTimes:
-        """Return the settings of a consumer group as they are now."""
-        return self._live.of_group(self.group_settings.get(group_id, {}))
 
     @property
     def metadata_version(self) -> int:

@@ -68,7 +68,6 @@ class Controller:
         entries: Rights,
         credentials: dict[tuple[str, int], Credential],
         quotas: Quotas,
-        group_settings: dict[str, dict[str, str]],
     ) -> None:
         self._live, _, self._topics, self._partitions, self._placement = catalogue
         self._groups = groups
@@ -77,7 +76,6 @@ class Controller:
         self._entries = entries
         self._credentials = credentials
         self._quotas = quotas
-        self._group_settings = group_settings
         self._lock = asyncio.Lock()
         self.load_tls: Callable[[BrokerConfig], Awaitable[Callable[[], None]]] = _load_nothing
         """Loads certificates by new settings; returns what takes them. Set by the service."""
@@ -525,16 +523,17 @@ class Controller:
     ) -> None:
         """Change single settings of a group, or replace all of its own; it need not exist."""
         async with self._lock:
-            before = self._group_settings.get(group, {})
+            groups = self._live.groups
+            before = groups.get(group, {})
             after = alter_group(self._live.settings, {} if replaces else before, changes)
             if validate_only:
                 return
             changed = {**dict.fromkeys(before), **after}
             await self._metadata.run(self._store.change_group_settings, group, changed)
             if after:
-                self._group_settings[group] = after
+                groups[group] = after
             else:
-                self._group_settings.pop(group, None)
+                groups.pop(group, None)
 
     async def alter_broker_settings(
         self,

@@ -41,8 +41,10 @@ def _within(text: str | None, default: int, least: int, most: int) -> int:
 class LiveSettings:
     """Current settings as given, and the effective `config`; both are replaced, never mutated."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, groups: dict[str, dict[str, str]] | None = None) -> None:
         self.settings = settings
+        self.groups = {} if groups is None else groups
+        """Settings of single groups; those without any are absent."""
         self.config: BrokerConfig = settings.broker_config()
 
     def replace(self, settings: Settings) -> None:
@@ -54,13 +56,13 @@ class LiveSettings:
         config = self.settings.topic_config(topic.overrides)
         return compacting(config) if topic.compacted else config
 
-    def of_group(self, own: Mapping[str, str]) -> GroupTimes:
-        """Return the effective settings of a group with these of its own.
+    def of_group(self, group: str) -> GroupTimes:
+        """Return the effective settings of a group.
 
         A value that was set before the broker's bounds became narrower counts as the nearest
         allowed one.
         """
-        config = self.config
+        config, own = self.config, self.groups.get(group, {})
         session_ms, interval_ms, assignment_ms = map(own.get, _OF_GROUPS)
         return GroupTimes(
             _within(
