@@ -63,7 +63,9 @@ def prepared(sides: Sequence[Side], count: int = TOPICS) -> None:
     for side in sides:
         for name in topics(count):
             create_topic(side, name, partitions=EACH)
-        with Client(side.bootstrap) as client:  # finds coordinators, which makes the topic
+        with Client(
+            side.bootstrap, timeout_ms=300_000
+        ) as client:  # finds coordinators, which makes the topic
             client.offset_commit("first", {(topics(1)[0], 0): CommittedOffset(1)})
 
 
