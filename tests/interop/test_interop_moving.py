@@ -477,3 +477,24 @@ def test_an_earlier_directory_gets_consumer_groups_unless_a_kafka_was_there(
         assert eventually(lambda: heartbeat_error(bootstrap) == wanted)  # loaded
     with theirs(kafka, killed=False) as bootstrap:
         assert eventually(lambda: heartbeat_error(bootstrap) == wanted)  # loaded
+
+
+def test_a_group_keeps_its_assignment_where_both_brokers_are_in_one_rack(tmp_path: Path) -> None:
+    """Else its topics have another hash, and all members are assigned anew."""
+    rack = {"broker.rack": "rack-1"}
+    kafka = Kafka(tmp_path, settings=rack)
+
+    def epoch(bootstrap: str, body: bytes) -> int:
+        with raw.Connection(bootstrap) as connection:
+            return raw.beaten(connection.ask(raw.CONSUMER_HEARTBEAT, body)).epoch
+
+    with theirs(kafka, killed=False) as bootstrap:
+        with Client(bootstrap) as client:
+            client.create_topics({"t": 3})
+            client.offset_commit("group", {("t", 0): CommittedOffset(1)})
+        assert epoch(bootstrap, raw.joining_request("group", "member", ["t"])) == 2
+    stays = raw.heartbeat_request("group", "member", 2)
+    with ours(tmp_path, {**rack, **TAKE_OVER}, killed=False) as bootstrap:
+        assert [epoch(bootstrap, stays) for _ in range(2)] == [2, 2]
+    with ours(tmp_path, {}, killed=False) as bootstrap:  # without a rack
+        assert epoch(bootstrap, stays) == 3

@@ -108,7 +108,7 @@ class BrokerParts:
         )
         self._delayed_fetches: dict[DelayedFetch, None] = {}  # fetches that wait for appends
         self._ends_delayed_fetches = False  # true once the broker stops
-        self.topics = TopicRegistry()
+        self.topics = TopicRegistry(config.broker_rack)
         for topic in opened.topics:
             self.topics.put(topic)
         self.partitions = Partitions(

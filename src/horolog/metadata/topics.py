@@ -65,7 +65,9 @@ class Topic:
 class TopicRegistry:
     """Topics of a broker, indexed by name and by id."""
 
-    def __init__(self) -> None:
+    def __init__(self, rack: str | None = None) -> None:
+        self.rack = rack
+        """Rack of the broker, and so of each replica."""
         self.version = 0
         """Raised by every change of a topic."""
         self._by_name: dict[str, Topic] = {}

@@ -227,7 +227,7 @@ def hash_of(topics: Topics, names: set[str]) -> int:
     shapes = map(topics.find, names)
     return metadata_hash(
         {
-            shape.name: _hash(shape.topic_id, shape.name, len(shape.partitions))
+            shape.name: _hash(shape.topic_id, shape.name, len(shape.partitions), topics.rack)
             for shape in shapes
             if shape is not None
         }
@@ -235,5 +235,5 @@ def hash_of(topics: Topics, names: set[str]) -> int:
 
 
 @lru_cache(maxsize=16_384)
-def _hash(topic_id: UUID, name: str, partitions: int) -> int:
-    return topic_hash(topic_id, name, partitions)
+def _hash(topic_id: UUID, name: str, partitions: int, rack: str | None) -> int:
+    return topic_hash(topic_id, name, partitions, () if rack is None else ((rack,),) * partitions)

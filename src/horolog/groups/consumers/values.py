@@ -93,6 +93,11 @@ class Topics(Protocol):
     """Topics of the broker."""
 
     @property
+    def rack(self) -> str | None:
+        """Rack of their replicas, if the broker has one."""
+        ...
+
+    @property
     def version(self) -> int:
         """A number that any change of a topic raises."""
         ...
