@@ -48,7 +48,9 @@ def annotation(seen: Seen, versions: int) -> str:
 
 def main() -> None:
     parts = [HEAD]
-    names = ClassNames()
+    of_requests = ClassNames()
+    named = [of_requests.of(views_of("request", key), key).values() for key in SUPPORTED]
+    names = ClassNames({name for of_api in named for name in of_api})
     # A class name is unique in the package: a structure of a request keeps its short name.
     for key in SUPPORTED:
         names.of(views_of("request", key), None)

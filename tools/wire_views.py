@@ -1,5 +1,6 @@
 """The structures of Kafka's messages over all versions served, for the modules that type them."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -49,14 +50,19 @@ def views_of(kind: Literal["request", "response"], key: ApiKey) -> dict[str, Vie
     return views
 
 
-TAKEN = ("ProducerState",)
+TAKEN = ("Member", "ProducerState")
 """Structures of Kafka's that share their name with a class of ours: they get their API's title."""
 
 
 class ClassNames:
-    """Names of classes: that of the structure, with its API before it where another has it."""
+    """Names of classes: that of the structure, with its API before it where another has it.
 
-    def __init__(self) -> None:
+    Args:
+        besides: names that other classes have.
+    """
+
+    def __init__(self, besides: Collection[str] = ()) -> None:
+        self._besides = besides
         self._first: dict[str, ApiKey | None] = dict.fromkeys(TAKEN)
 
     def of(self, views: dict[str, View], key: ApiKey | None) -> dict[str, str]:
@@ -65,6 +71,9 @@ class ClassNames:
             name: name if self._first.setdefault(name, key) is key else f"{key.title}{name}"
             for name in views
         }
+        for name, title in taken.items():
+            if title in self._besides:
+                taken[name] = f"{key.title if key else ''}Answer{name}"
         for view in views.values():
             for seen in view.fields.values():
                 seen.inner = taken.get(seen.inner, seen.inner)

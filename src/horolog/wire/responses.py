@@ -828,13 +828,13 @@ class ListTransactionsResponse(TypedDict):
     transaction_states: Sequence[ListTransactionsTransactionState]
 
 
-class ConsumerGroupHeartbeatTopicPartitions(TypedDict):
+class ConsumerGroupHeartbeatAnswerTopicPartitions(TypedDict):
     topic_id: NotRequired[UUID | None]
     partitions: NotRequired[Sequence[int]]
 
 
 class Assignment(TypedDict):
-    topic_partitions: Sequence[ConsumerGroupHeartbeatTopicPartitions]
+    topic_partitions: Sequence[ConsumerGroupHeartbeatAnswerTopicPartitions]
 
 
 class ConsumerGroupHeartbeatResponse(TypedDict):
@@ -857,7 +857,7 @@ class ConsumerGroupDescribeAssignment(TypedDict):
     topic_partitions: Sequence[ConsumerGroupDescribeTopicPartitions]
 
 
-class Member(TypedDict):
+class ConsumerGroupDescribeMember(TypedDict):
     member_id: str
     instance_id: NotRequired[str | None]
     rack_id: NotRequired[str | None]
@@ -879,7 +879,7 @@ class ConsumerGroupDescribeDescribedGroup(TypedDict):
     group_epoch: int
     assignment_epoch: int
     assignor_name: str
-    members: Sequence[Member]
+    members: Sequence[ConsumerGroupDescribeMember]
     authorized_operations: NotRequired[int]
 
 

@@ -183,7 +183,7 @@ def _message(error: HorologError) -> str | None:
     return None if refused else printable(str(error))
 
 
-def _assigned(partitions: Partitions) -> "list[r.ConsumerGroupHeartbeatTopicPartitions]":
+def _assigned(partitions: Partitions) -> "list[r.ConsumerGroupHeartbeatAnswerTopicPartitions]":
     return [{"topic_id": topic_id, "partitions": sorted(of)} for topic_id, of in partitions.items()]
 
 
@@ -344,7 +344,7 @@ def _described(
     }
 
 
-def _member(member: Member, names: Mapping[UUID, str]) -> "r.Member":
+def _member(member: Member, names: Mapping[UUID, str]) -> "r.ConsumerGroupDescribeMember":
     metadata, current = member.metadata, member.current
     has = partitions_of(current.assigned)
     for topic_id, partitions in partitions_of(current.pending).items():
