@@ -31,8 +31,8 @@ from horolog.schemas.group_records import (
     TargetEpochKey,
     TargetEpochValue,
     TargetKey,
+    TargetPartitions,
     TargetValue,
-    TopicPartitions,
 )
 from horolog.schemas.offsets import (
     GroupKey,
@@ -181,7 +181,7 @@ def consumer_group(group: str = "c", epoch: int = 2) -> GroupChange:
                 MemberMetadataValue(None, None, "", "/h", ("t",), "", 300, None, None),
             ),
             (GroupEpochKey(group), GroupEpochValue(epoch, 77)),
-            (TargetKey(group, "m"), TargetValue((TopicPartitions(TOPIC_ID, (0, 1)),))),
+            (TargetKey(group, "m"), TargetValue((TargetPartitions(TOPIC_ID, (0, 1)),))),
             (TargetEpochKey(group), TargetEpochValue(epoch, 1000)),
             (CurrentKey(group, "m"), CurrentValue(epoch, 0, 0, assigned)),
         ]
@@ -298,7 +298,7 @@ def test_a_bad_record_of_a_consumer_group_leaves_the_others() -> None:
         (MemberKey("c", "m" * 40_000), None),
         (MemberKey("c", "\ud800"), None),
         (GroupEpochKey("c"), GroupEpochValue(1 << 31)),
-        (TargetKey("c", "m"), TargetValue((TopicPartitions(TOPIC_ID, (1 << 31,)),))),
+        (TargetKey("c", "m"), TargetValue((TargetPartitions(TOPIC_ID, (1 << 31,)),))),
     ],
 )
 def test_a_record_of_a_consumer_group_that_does_not_fit_is_refused(

@@ -29,8 +29,8 @@ from horolog.schemas.group_records import (
     TargetEpochKey,
     TargetEpochValue,
     TargetKey,
+    TargetPartitions,
     TargetValue,
-    TopicPartitions,
     read_value,
     value_bytes,
 )
@@ -54,7 +54,7 @@ ASSIGNED = st.lists(
     ),
     max_size=3,
 ).map(tuple)
-TARGETS = st.lists(st.builds(TopicPartitions, st.uuids(), NUMBERS), max_size=3).map(tuple)
+TARGETS = st.lists(st.builds(TargetPartitions, st.uuids(), NUMBERS), max_size=3).map(tuple)
 RECORDS: st.SearchStrategy[tuple[GroupRecordKey, GroupRecordValue]] = st.one_of(
     st.tuples(st.builds(GroupEpochKey, TEXT), st.builds(GroupEpochValue, I32, I64)),
     st.tuples(st.builds(PartitionMetadataKey, TEXT), st.binary(max_size=20)),
@@ -139,7 +139,7 @@ def test_records_have_the_bytes_of_kafka() -> None:
         (
             TargetKey("g", "m"),
             "0007 0001 67 0001 6d",
-            TargetValue((TopicPartitions(TOPIC_ID, (1,)),)),
+            TargetValue((TargetPartitions(TOPIC_ID, (1,)),)),
             f"0000 02 {uuid} 02 00000001 00 00",
         ),
         (

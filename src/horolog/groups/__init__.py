@@ -50,7 +50,8 @@ __getattr__, __dir__ = lazy_names(
         "consumers.reconciliation": "reconciled",
         "consumers.subscription_patterns": "Resolution patterns_due resolved",
         "consumers.values": (
-            "Beat Beaten ConsumerLimits Current GroupTimes Member MemberState MigrationPolicy Step"
+            "Beat Beaten ConsumerLimits ConsumerMember Current GroupStep GroupTimes MemberState "
+            "MigrationPolicy"
         ),
         "consumers.assignors": "ASSIGNORS Assignment Partitions Subscriber assign",
         "consumers.java_order": ("map_order set_order text_hash text_key uuid_hash uuid_key"),

@@ -1,4 +1,4 @@
-"""What consumers of the classic protocol say to each other through the broker.
+"""Messages of the classic protocol that consumers send each other through the broker.
 
 A JoinGroup carries a subscription for each assignor, a SyncGroup an assignment. Each begins with
 its version; fields of later versions than are known here are left out.

@@ -135,7 +135,7 @@ class TargetEpochValue(NamedTuple):
     timestamp_ms: Annotated[I64, Tag(0)] = 0
 
 
-class TopicPartitions(NamedTuple):
+class TargetPartitions(NamedTuple):
     """Partitions of a topic."""
 
     topic_id: Id
@@ -145,7 +145,7 @@ class TopicPartitions(NamedTuple):
 class TargetValue(NamedTuple):
     """Partitions that a member is to have."""
 
-    topics: Annotated[tuple[TopicPartitions, ...], struct_of(TopicPartitions)] = ()
+    topics: Annotated[tuple[TargetPartitions, ...], struct_of(TargetPartitions)] = ()
 
 
 class AssignedTopic(NamedTuple):
@@ -269,7 +269,7 @@ def value_bytes(key: GroupRecordKey, value: GroupRecordValue) -> bytes:
 
 def weight(value: GroupRecordValue | None) -> int:
     """Return how many times as long as a small value this takes to encode, roughly."""
-    topics: tuple[TopicPartitions | AssignedTopic, ...] = ()
+    topics: tuple[TargetPartitions | AssignedTopic, ...] = ()
     if isinstance(value, TargetValue):
         topics = value.topics
     elif isinstance(value, CurrentValue):

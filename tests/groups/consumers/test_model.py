@@ -17,9 +17,9 @@ from horolog.groups import (
     Capacity,
     ConsumerGroup,
     ConsumerLimits,
+    GroupStep,
     GroupTimes,
     Now,
-    Step,
     assigned,
     expired,
     heartbeat,
@@ -72,7 +72,7 @@ class Story(RuleBasedStateMachine):
             Topic(name=name, topic_id=UUID(int=self.made), partitions=tuple(range(partitions)))
         )
 
-    def take(self, step: Step | None) -> None:
+    def take(self, step: GroupStep | None) -> None:
         if step is None:
             return
         for key, value in step.records:

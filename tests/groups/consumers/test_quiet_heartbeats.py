@@ -10,9 +10,9 @@ from horolog.groups import (
     Capacity,
     ConsumerGroup,
     ConsumerLimits,
+    GroupStep,
     GroupTimes,
     Now,
-    Step,
     heartbeat,
     quiet,
 )
@@ -42,7 +42,7 @@ def group() -> ConsumerGroup:
     return ConsumerGroup("g", ConsumerLimits(), Capacity(), lambda: GroupTimes(10_000, 1_000, 0))
 
 
-def beaten(group: ConsumerGroup, topics: TopicRegistry, asked: Beat) -> Step:
+def beaten(group: ConsumerGroup, topics: TopicRegistry, asked: Beat) -> GroupStep:
     step = heartbeat(group, asked, topics, NOW)
     group.apply(step, NOW.loop_ms)
     return step

@@ -29,7 +29,7 @@ from horolog.groups.consumers.group import ConsumerGroup
 from horolog.groups.consumers.heartbeats import heartbeat, quiet
 from horolog.groups.consumers.subscription_patterns import Resolution, patterns_due, resolved
 from horolog.groups.consumers.topic_patterns import resolve
-from horolog.groups.consumers.values import Beat, Beaten, Step
+from horolog.groups.consumers.values import Beat, Beaten, GroupStep
 from horolog.groups.group import Group
 from horolog.groups.rows import GroupRecord
 from horolog.groups.values import GroupState, Join, Joined, Sync, Synced
@@ -104,11 +104,11 @@ class ConsumerGroups:
         )
         return self._groups.stepped(entry, group, step, counts=beat.epoch >= 0)
 
-    def _group(self, entry: GroupEntry, beat: Beat) -> tuple[ConsumerGroup, Step]:
+    def _group(self, entry: GroupEntry, beat: Beat) -> tuple[ConsumerGroup, GroupStep]:
         """Return the group of a heartbeat, and what makes it a consumer group."""
         group = entry.group
         if isinstance(group, ConsumerGroup):
-            return group, Step(None)
+            return group, GroupStep(None)
         joins = beat.epoch == 0
         if beat.epoch > 0 and self._groups.rules.has_followed():
             # Of a client that came here from the source. It joins; at 69 librdkafka ends for good.
@@ -120,14 +120,14 @@ class ConsumerGroups:
             if not joins:
                 text = "Consumer group" if beat.epoch > 0 else "Group"
                 raise _not_found(f"{text} {entry.group_id} not found.")
-            return self._groups.consumer_group(entry.group_id), Step(None)
+            return self._groups.consumer_group(entry.group_id), GroupStep(None)
         if joins and group.state is GroupState.EMPTY:
-            return self._groups.consumer_group(entry.group_id), Step(None)
+            return self._groups.consumer_group(entry.group_id), GroupStep(None)
         if joins:
             return self._converted(entry, group)
         raise _not_found(f"Group {entry.group_id} is not a consumer group.")
 
-    def _converted(self, entry: GroupEntry, classic: Group) -> tuple[ConsumerGroup, Step]:
+    def _converted(self, entry: GroupEntry, classic: Group) -> tuple[ConsumerGroup, GroupStep]:
         group = self._groups.consumer_group(entry.group_id)
         step = conversion_of(classic, group, self._groups.rules.topics)
         for key, value in step.records:

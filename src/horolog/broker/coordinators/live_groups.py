@@ -18,7 +18,7 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFaile
 from horolog.groups.capacity import Capacity
 from horolog.groups.consumers.group import ConsumerGroup
 from horolog.groups.consumers.heartbeats import expired
-from horolog.groups.consumers.values import ConsumerLimits, GroupTimes, Step, Topics
+from horolog.groups.consumers.values import ConsumerLimits, GroupStep, GroupTimes, TopicLookup
 from horolog.groups.group import Group
 from horolog.groups.offsets import CommittedOffsets
 from horolog.groups.rows import GroupChange, GroupRecord, GroupRow
@@ -83,12 +83,12 @@ class GroupEntry:
 
 
 class ConsumerRules(NamedTuple):
-    """What consumer groups go by (KIP-848)."""
+    """Limits and settings of consumer groups, and the topics there are (KIP-848)."""
 
     limits: ConsumerLimits
     times: Callable[[str], GroupTimes]
     """Returns the settings of a group as they are now."""
-    topics: Topics
+    topics: TopicLookup
     has_followed: Callable[[], bool] = bool
     """Returns whether members may come from another cluster, which this broker follows or did."""
 
@@ -236,7 +236,7 @@ class LiveGroups:
         return GroupDecision(waiter, GroupChange(groups=[storing.row]), apply, refused)
 
     def stepped(
-        self, entry: GroupEntry, group: ConsumerGroup, step: Step, *, counts: bool = False
+        self, entry: GroupEntry, group: ConsumerGroup, step: GroupStep, *, counts: bool = False
     ) -> GroupDecision[Any]:
         """Return the decision that a step of a consumer group is.
 

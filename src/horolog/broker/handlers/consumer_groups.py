@@ -18,7 +18,7 @@ from horolog.groups.consumers.values import (
     LEAVES,
     LEAVES_FOR_NOW,
     Beat,
-    Member,
+    ConsumerMember,
     Partitions,
     partitions_of,
 )
@@ -204,14 +204,14 @@ _CLASSIC: Final = 0
 _CONSUMER: Final = 1
 
 
-class _Found(NamedTuple):
+class _FoundConsumers(NamedTuple):
     """A group at one moment; its members are values that do not change."""
 
     state: str
     epoch: int
     assignment_epoch: int
     assignor: str
-    members: Sequence[Member]
+    members: Sequence[ConsumerMember]
     size: int
 
 
@@ -221,13 +221,13 @@ async def consumer_group_describe(
 ) -> "r.ConsumerGroupDescribeResponse | Apart":
     """Describe each requested group; an empty id comes first."""
     access, peer, asked = broker.access, request.peer, request.body.group_ids
-    found: dict[str, _Found | RequestRefused] = {}
+    found: dict[str, _FoundConsumers | RequestRefused] = {}
     size = 0
     async for group_id in each(request, asked):
         if group_id not in found:
             found[group_id] = await _found(request, group_id, broker)
         of = found[group_id]
-        size += of.size if isinstance(of, _Found) else 0
+        size += of.size if isinstance(of, _FoundConsumers) else 0
     bits: dict[str, int] = {}
     if request.body.include_authorized_operations:
         bits = {it: access.bits(peer, GROUP, it) for it in found}
@@ -239,7 +239,7 @@ async def consumer_group_describe(
 
 async def _found(
     request: Request[ConsumerGroupDescribeRequest], group_id: str, broker: BrokerParts
-) -> _Found | RequestRefused:
+) -> _FoundConsumers | RequestRefused:
     try:
         _check_served(broker)
         if not group_id:
@@ -253,7 +253,7 @@ async def _found(
     except RequestRefused as error:
         return error
     members = list(group.members.values())
-    return _Found(
+    return _FoundConsumers(
         group.state.value,
         group.epoch,
         group.assignment_epoch,
@@ -280,10 +280,12 @@ async def _check_seen(
             broker.access.check(request.peer, ApiKey.CONSUMER_GROUP_DESCRIBE, TOPIC, topic.name)
 
 
-def _names(topics: TopicRegistry, found: Iterable[_Found | RequestRefused]) -> dict[UUID, str]:
+def _names(
+    topics: TopicRegistry, found: Iterable[_FoundConsumers | RequestRefused]
+) -> dict[UUID, str]:
     names: dict[UUID, str] = {}
     for group in found:
-        for member in group.members if isinstance(group, _Found) else ():
+        for member in group.members if isinstance(group, _FoundConsumers) else ():
             for ids in (member.current.assigned, member.current.pending, member.target or {}):
                 for topic_id in ids:
                     if topic_id not in names and (topic := topics.find_id(topic_id)) is not None:
@@ -293,7 +295,7 @@ def _names(topics: TopicRegistry, found: Iterable[_Found | RequestRefused]) -> d
 
 def _descriptions(
     asked: Sequence[str],
-    found: Mapping[str, _Found | RequestRefused],
+    found: Mapping[str, _FoundConsumers | RequestRefused],
     names: Mapping[UUID, str],
     bits: Mapping[str, int],
     checkpoint: Checkpoint,
@@ -305,13 +307,13 @@ def _descriptions(
         checkpoint()
         group = found[group_id]
         if group_id in described:
-            again_bytes += group.size if isinstance(group, _Found) else 0
+            again_bytes += group.size if isinstance(group, _FoundConsumers) else 0
             if again_bytes > MOST_AGAIN_BYTES:
                 group = _invalid("the answer repeats too many members")
                 described[group_id] = _described(group_id, group, names)
         else:
             described[group_id] = _described(group_id, group, names)
-            is_told = isinstance(group, _Found)
+            is_told = isinstance(group, _FoundConsumers)
             operations = bits.get(group_id, NO_BITS) if is_told else NO_BITS
             described[group_id]["authorized_operations"] = operations
         answers.append(described[group_id])
@@ -319,7 +321,7 @@ def _descriptions(
 
 
 def _described(
-    group_id: str, group: _Found | RequestRefused, names: Mapping[UUID, str]
+    group_id: str, group: _FoundConsumers | RequestRefused, names: Mapping[UUID, str]
 ) -> "r.ConsumerGroupDescribeDescribedGroup":
     if isinstance(group, RequestRefused):
         is_hidden = code_for(group) in (refusal(GROUP).code, ErrorCode.invalid_group_id)
@@ -344,7 +346,7 @@ def _described(
     }
 
 
-def _member(member: Member, names: Mapping[UUID, str]) -> "r.ConsumerGroupDescribeMember":
+def _member(member: ConsumerMember, names: Mapping[UUID, str]) -> "r.ConsumerGroupDescribeMember":
     metadata, current = member.metadata, member.current
     has = partitions_of(current.assigned)
     for topic_id, partitions in partitions_of(current.pending).items():

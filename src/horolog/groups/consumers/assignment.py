@@ -11,14 +11,14 @@ from uuid import UUID
 
 from horolog.groups.consumers.assignors import Subscriber, assign
 from horolog.groups.consumers.group import ConsumerGroup
-from horolog.groups.consumers.values import Member, Partitions, Step, Topics
+from horolog.groups.consumers.values import ConsumerMember, GroupStep, Partitions, TopicLookup
 from horolog.groups.rows import GroupRecord
 from horolog.schemas.group_records import (
     TargetEpochKey,
     TargetEpochValue,
     TargetKey,
+    TargetPartitions,
     TargetValue,
-    TopicPartitions,
 )
 
 _MOST_AT_ONCE: Final = 2_000
@@ -31,7 +31,7 @@ class AssignmentJob(NamedTuple):
     group_id: str
     epoch: int
     assignor: str
-    members: Sequence[Member]
+    members: Sequence[ConsumerMember]
     subscribed: Mapping[tuple[frozenset[str], str], frozenset[UUID]]
     """Ids of topics, by the names and the pattern of those that subscribe to them."""
     counts: Mapping[UUID, int]
@@ -65,7 +65,11 @@ class AssignmentJob(NamedTuple):
 
 
 def job_of(
-    group: ConsumerGroup, epoch: int, assignor: str, members: Iterable[Member], topics: Topics
+    group: ConsumerGroup,
+    epoch: int,
+    assignor: str,
+    members: Iterable[ConsumerMember],
+    topics: TopicLookup,
 ) -> AssignmentJob:
     """Return the assignment of an epoch of a group."""
     counts: dict[UUID, int] = {}
@@ -81,7 +85,7 @@ def job_of(
     return AssignmentJob(group.group_id, epoch, assignor, members, subscribed, counts)
 
 
-def is_large(members: int, subscribed: Iterable[str], topics: Topics) -> bool:
+def is_large(members: int, subscribed: Iterable[str], topics: TopicLookup) -> bool:
     """Return True if an assignment takes too long for the event loop."""
     left = _MOST_AT_ONCE - members
     for shape in map(topics.find, subscribed if left >= 0 else ()):
@@ -91,7 +95,7 @@ def is_large(members: int, subscribed: Iterable[str], topics: Topics) -> bool:
     return left < 0
 
 
-def large_job(group: ConsumerGroup, topics: Topics, now_ms: int) -> AssignmentJob | None:
+def large_job(group: ConsumerGroup, topics: TopicLookup, now_ms: int) -> AssignmentJob | None:
     """Return the assignment that a group waits for; None if an operation makes it, or none is due.
 
     Args:
@@ -107,7 +111,7 @@ def large_job(group: ConsumerGroup, topics: Topics, now_ms: int) -> AssignmentJo
 
 def assigned(
     group: ConsumerGroup, job: AssignmentJob, records: Iterable[GroupRecord], clock_ms: int
-) -> Step:
+) -> GroupStep:
     """Return the step by which an assignment counts; it changes nothing if it does not any more.
 
     Members that have come meanwhile get partitions with the next one, for which their coming has
@@ -119,18 +123,18 @@ def assigned(
     """
     is_same = group.members.keys() == {member.member_id for member in job.members}
     if job.epoch <= group.assignment_epoch or (job.epoch == group.epoch and not is_same):
-        return Step(None)
+        return GroupStep(None)
     there = [
         (key, value)
         for key, value in records
         if isinstance(key, TargetKey) and key.member in group.members
     ]
     epoch = TargetEpochKey(group.group_id), TargetEpochValue(job.epoch, clock_ms)
-    return Step(None, [*there, epoch])
+    return GroupStep(None, [*there, epoch])
 
 
 def target_value(target: Partitions) -> TargetValue:
     """Return a target as the value of its record."""
     return TargetValue(
-        tuple(TopicPartitions(topic_id, tuple(sorted(of))) for topic_id, of in target.items())
+        tuple(TargetPartitions(topic_id, tuple(sorted(of))) for topic_id, of in target.items())
     )

@@ -15,14 +15,14 @@ from horolog.groups.consumers.group import ConsumerGroup
 from horolog.groups.consumers.reconciliation import is_settled, reconciled
 from horolog.groups.consumers.topic_hash import metadata_hash, topic_hash
 from horolog.groups.consumers.values import (
+    ConsumerMember,
     Current,
-    Member,
+    GroupStep,
     MemberState,
     Partitions,
-    Step,
     Timer,
     TimerKind,
-    Topics,
+    TopicLookup,
 )
 from horolog.groups.rows import GroupRecord
 from horolog.schemas.group_records import (
@@ -44,10 +44,10 @@ class Now(NamedTuple):
     clock_ms: int
 
 
-class Change:
-    """What an operation changes of a group."""
+class GroupOperation:
+    """An operation while it is decided: the changes so far, and their records."""
 
-    def __init__(self, group: ConsumerGroup, topics: Topics, now: Now) -> None:
+    def __init__(self, group: ConsumerGroup, topics: TopicLookup, now: Now) -> None:
         """Begin a change that changes nothing."""
         self.group = group
         self.records: list[GroupRecord] = []
@@ -59,18 +59,18 @@ class Change:
         self._epoch = group.epoch
         self._assignment_epoch = group.assignment_epoch
         self._checked_version: int | None = None
-        self._before: Member | None = None
-        self._after: Member | None = None
+        self._before: ConsumerMember | None = None
+        self._after: ConsumerMember | None = None
         self._bumps = False
         self._resubscribed = False
 
-    def step(self, answer: object) -> Step:
+    def step(self, answer: object) -> GroupStep:
         """Return the whole operation."""
-        return Step(answer, self.records, self.timers, self._checked_version)
+        return GroupStep(answer, self.records, self.timers, self._checked_version)
 
     # --- members ------------------------------------------------------------------------
 
-    def replace(self, old: Member, member_id: str) -> Member:
+    def replace(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
         """Give the place of a static member to another id; it begins at member epoch 0."""
         group_id = self.group.group_id
         new = old._replace(
@@ -85,7 +85,7 @@ class Change:
         ]
         return new
 
-    def subscribe(self, before: Member, after: Member, *, is_new: bool) -> None:
+    def subscribe(self, before: ConsumerMember, after: ConsumerMember, *, is_new: bool) -> None:
         """Note a member as it was and as it is now."""
         group = self.group
         self._before, self._after = before, after
@@ -101,12 +101,12 @@ class Change:
         if after.metadata.assignor != before.metadata.assignor:
             self._bumps |= group.preferred_assignor() != self._preferred()
 
-    def drop_pattern(self, before: Member) -> None:
+    def drop_pattern(self, before: ConsumerMember) -> None:
         """Forget the topics of a pattern whose last member leaves it."""
         if before.regex in self.group.patterns and self.group.regexes[before.regex] == 1:
             self.records.append((PatternKey(self.group.group_id, before.regex), None))
 
-    def members(self) -> Iterator[Member]:
+    def members(self) -> Iterator[ConsumerMember]:
         """Yield the members that the group will have."""
         after, seen = self._after, False
         for member in self.group.members.values():
@@ -164,7 +164,7 @@ class Change:
 
     # --- partitions ---------------------------------------------------------------------
 
-    def reconcile(self, owned: Partitions | None) -> Member:
+    def reconcile(self, owned: Partitions | None) -> ConsumerMember:
         """Give the member what it may have now, and return it.
 
         Args:
@@ -203,7 +203,7 @@ class Change:
         shapes = map(self._topics.find, names)
         return frozenset(shape.topic_id for shape in shapes if shape is not None)
 
-    def _note_current(self, member: Member, current: Current) -> None:
+    def _note_current(self, member: ConsumerMember, current: Current) -> None:
         key = CurrentKey(self.group.group_id, member.member_id)
         self.records.append((key, current.value()))
         if member.is_classic:
@@ -222,7 +222,7 @@ def removal(group_id: str, member_id: str) -> list[GroupRecord]:
     ]
 
 
-def hash_of(topics: Topics, names: set[str]) -> int:
+def hash_of(topics: TopicLookup, names: set[str]) -> int:
     """Return the metadata hash of topics; those that do not exist are left out."""
     shapes = map(topics.find, names)
     return metadata_hash(

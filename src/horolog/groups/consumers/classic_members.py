@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
-from horolog.groups.consumers.change import Change, Now
+from horolog.groups.consumers.change import GroupOperation, Now
 from horolog.groups.consumers.conversion import becoming_classic, may_become_classic
 from horolog.groups.consumers.group import ConsumerGroup
 from horolog.groups.consumers.heartbeats import check_size, known, new_member, removed
 from horolog.groups.consumers.values import (
-    Member,
+    ConsumerMember,
+    GroupStep,
     MemberState,
     Partitions,
-    Step,
     Timer,
     TimerKind,
-    Topics,
+    TopicLookup,
 )
 from horolog.groups.embedded import (
     ClassicAssignment,
@@ -40,9 +40,9 @@ def join(
     group: ConsumerGroup,
     asked: Join,
     new_id: str,
-    topics: Topics,
+    topics: TopicLookup,
     now: Now,
-) -> Step:
+) -> GroupStep:
     """Decide a JoinGroup; the answer of the step is a `Joined`.
 
     Args:
@@ -56,8 +56,8 @@ def join(
     check_size(group, member_id, asked.instance_id)
     subscription = _subscription(group, asked, member_id)
     if not asked.member_id and asked.instance_id is None and asked.expects_member_id:
-        return Step(Joined(ErrorCode.member_id_required, member_id))
-    change = Change(group, topics, now)
+        return GroupStep(Joined(ErrorCode.member_id_required, member_id))
+    change = GroupOperation(group, topics, now)
     before = _before(change, asked, member_id)
     is_new = before.member_id not in group.members and change.replaced is None
     after = _joined(before, asked, subscription)
@@ -99,7 +99,7 @@ def _subscription(group: ConsumerGroup, asked: Join, member_id: str) -> Subscrip
         raise RequestRefused(ErrorCode.inconsistent_group_protocol, str(error)) from error
 
 
-def _before(change: Change, asked: Join, member_id: str) -> Member:
+def _before(change: GroupOperation, asked: Join, member_id: str) -> ConsumerMember:
     group = change.group
     if asked.instance_id is not None:
         if asked.member_id:
@@ -110,7 +110,7 @@ def _before(change: Change, asked: Join, member_id: str) -> Member:
     return group.members.get(member_id) or new_member(member_id)
 
 
-def _joined(before: Member, asked: Join, subscription: Subscription) -> Member:
+def _joined(before: ConsumerMember, asked: Join, subscription: Subscription) -> ConsumerMember:
     was = before.metadata
     protocols = tuple(
         ClassicProtocol(protocol.name, bytes(protocol.metadata)) for protocol in asked.protocols
@@ -130,7 +130,7 @@ def _joined(before: Member, asked: Join, subscription: Subscription) -> Member:
     return before._replace(metadata=metadata, topics=topics)
 
 
-def _owned(subscription: Subscription, topics: Topics) -> Partitions:
+def _owned(subscription: Subscription, topics: TopicLookup) -> Partitions:
     owned: dict[UUID, frozenset[int]] = {}
     for name, partitions in subscription.owned:
         topic = topics.find(name)
@@ -142,7 +142,7 @@ def _owned(subscription: Subscription, topics: Topics) -> Partitions:
 # --- the other requests -----------------------------------------------------------------
 
 
-def sync(group: ConsumerGroup, asked: Sync, topics: Topics) -> Step:
+def sync(group: ConsumerGroup, asked: Sync, topics: TopicLookup) -> GroupStep:
     """Decide a SyncGroup; the answer of the step is a `Synced`, with what the member may have.
 
     Raises:
@@ -159,15 +159,15 @@ def sync(group: ConsumerGroup, asked: Sync, topics: Topics) -> Step:
             )
     unrevoked = member.current.state is MemberState.UNREVOKED_PARTITIONS
     if group.assignment_epoch > member.current.epoch and not unrevoked:
-        return Step(Synced(ErrorCode.rebalance_in_progress), timers=[_rejoins(member)])
+        return GroupStep(Synced(ErrorCode.rebalance_in_progress), timers=[_rejoins(member)])
     assignment = assignment_of(member, topics, version_of(protocol.metadata))
     timers = [Timer(TimerKind.SYNC, member.member_id), _session(member)]
-    return Step(Synced(ErrorCode.none, *meant, assignment), timers=timers)
+    return GroupStep(Synced(ErrorCode.none, *meant, assignment), timers=timers)
 
 
 def heartbeat(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
-) -> Step:
+) -> GroupStep:
     """Decide a Heartbeat; the answer of the step is an error code: 27 if it has to join again.
 
     Raises:
@@ -181,14 +181,18 @@ def heartbeat(
         or (current.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member))
     )
     if must_join:
-        return Step(ErrorCode.rebalance_in_progress, timers=[_session(member), _rejoins(member)])
-    return Step(ErrorCode.none, timers=[_session(member)])
+        return GroupStep(
+            ErrorCode.rebalance_in_progress, timers=[_session(member), _rejoins(member)]
+        )
+    return GroupStep(ErrorCode.none, timers=[_session(member)])
 
 
-def leave(group: ConsumerGroup, members: Sequence[tuple[str, str | None]], topics: Topics) -> Step:
+def leave(
+    group: ConsumerGroup, members: Sequence[tuple[str, str | None]], topics: TopicLookup
+) -> GroupStep:
     """Decide a LeaveGroup; the answer of the step is the error of each member."""
     errors: list[ErrorCode] = []
-    gone: dict[str, Member] = {}
+    gone: dict[str, ConsumerMember] = {}
     for member_id, instance_id in members:
         error = ErrorCode.none
         if instance_id is None:
@@ -203,13 +207,13 @@ def leave(group: ConsumerGroup, members: Sequence[tuple[str, str | None]], topic
             gone[member.member_id] = member
         errors.append(error)
     if not gone:
-        return Step(errors)
+        return GroupStep(errors)
     return removed(group, list(gone.values()), topics, errors)
 
 
 def _classic(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
-) -> tuple[Member, ClassicProtocol]:
+) -> tuple[ConsumerMember, ClassicProtocol]:
     member = known(group, member_id, instance_id)
     classic = member.metadata.classic
     if classic is None or not classic.protocols:
@@ -225,7 +229,7 @@ def _classic(
     return member, classic.protocols[0]
 
 
-def _waits(group: ConsumerGroup, member: Member) -> bool:
+def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
     """Return True if another member has a partition that is to be this member's."""
     return any(
         group.owner(topic_id, partition) not in (None, member.member_id)
@@ -234,18 +238,18 @@ def _waits(group: ConsumerGroup, member: Member) -> bool:
     )
 
 
-def _session(member: Member) -> Timer:
+def _session(member: ConsumerMember) -> Timer:
     assert member.metadata.classic is not None
     session_ms = member.metadata.classic.session_timeout_ms
     return Timer(TimerKind.SESSION, member.member_id, session_ms)
 
 
-def _rejoins(member: Member) -> Timer:
+def _rejoins(member: ConsumerMember) -> Timer:
     after_ms = member.metadata.rebalance_timeout_ms
     return Timer(TimerKind.JOIN, member.member_id, after_ms, if_none=True)
 
 
-def assignment_of(member: Member, topics: Topics, version: int) -> bytes:
+def assignment_of(member: ConsumerMember, topics: TopicLookup, version: int) -> bytes:
     """Return what a member may have in the form of the classic protocol."""
     named = [
         NamedPartitions(topic.name, tuple(sorted(epochs)))

@@ -1,11 +1,11 @@
-"""Who may commit offsets of a consumer group (KIP-848, KIP-1251)."""
+"""Checks of those who commit offsets of a consumer group (KIP-848, KIP-1251)."""
 
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.consumers.group import ConsumerGroup
-from horolog.groups.consumers.values import Member
+from horolog.groups.consumers.values import ConsumerMember
 from horolog.groups.rows import OffsetRow
 from horolog.groups.values import Committer
 
@@ -67,14 +67,16 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None
         raise _stale(member, epoch)
 
 
-def _member(group: ConsumerGroup, by: Committer) -> Member:
+def _member(group: ConsumerGroup, by: Committer) -> ConsumerMember:
     member = group.members.get(by.member_id)
     if member is None:
         raise _unknown(group, by.member_id)
     return member
 
 
-def _check_epoch(member: Member, by: Committer, rows: Callable[[], Sequence[OffsetRow]]) -> None:
+def _check_epoch(
+    member: ConsumerMember, by: Committer, rows: Callable[[], Sequence[OffsetRow]]
+) -> None:
     current, epoch = member.current, by.generation
     if epoch == current.epoch:
         return
@@ -96,7 +98,7 @@ def _unknown(group: ConsumerGroup, member_id: str) -> RequestRefused:
     )
 
 
-def _stale(member: Member, epoch: int) -> RequestRefused:
+def _stale(member: ConsumerMember, epoch: int) -> RequestRefused:
     return RequestRefused(
         ErrorCode.stale_member_epoch,
         f"The member {member.member_id} has epoch {member.current.epoch}, not {epoch}.",

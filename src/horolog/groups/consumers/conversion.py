@@ -8,12 +8,12 @@ from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.groups.consumers.change import hash_of
 from horolog.groups.consumers.group import ConsumerGroup
 from horolog.groups.consumers.values import (
+    ConsumerMember,
     Current,
-    Member,
-    Step,
+    GroupStep,
     Timer,
     TimerKind,
-    Topics,
+    TopicLookup,
 )
 from horolog.groups.embedded import (
     ClassicAssignment,
@@ -24,7 +24,7 @@ from horolog.groups.embedded import (
     version_of,
 )
 from horolog.groups.group import Group
-from horolog.groups.members import Member as ClassicMember
+from horolog.groups.members import Member
 from horolog.groups.rows import GroupRecord, GroupRow
 from horolog.schemas.group_records import (
     ClassicMetadata,
@@ -39,15 +39,15 @@ from horolog.schemas.group_records import (
     TargetEpochKey,
     TargetEpochValue,
     TargetKey,
+    TargetPartitions,
     TargetValue,
-    TopicPartitions,
 )
 from horolog.schemas.offsets import MemberValue
 
 # --- up -----------------------------------------------------------------------------------
 
 
-def conversion_of(group: Group, to: ConsumerGroup, topics: Topics) -> Step:
+def conversion_of(group: Group, to: ConsumerGroup, topics: TopicLookup) -> GroupStep:
     """Return the step that makes a consumer group of a classic group with members.
 
     Raises:
@@ -76,7 +76,7 @@ def conversion_of(group: Group, to: ConsumerGroup, topics: Topics) -> Step:
             raise _no_upgrade(group, "an unsupported custom assignor is in use")
         subscribed.update(value.topics)
         metadata.append((MemberKey(group_id, member.member_id), value))
-        target = tuple(TopicPartitions(it, tuple(sorted(of))) for it, of in assigned.items())
+        target = tuple(TargetPartitions(it, tuple(sorted(of))) for it, of in assigned.items())
         targets.append((TargetKey(group_id, member.member_id), TargetValue(target)))
         epochs = {topic_id: dict.fromkeys(of, epoch) for topic_id, of in assigned.items()}
         current = Current(epoch, epoch, assigned=epochs)
@@ -86,11 +86,11 @@ def conversion_of(group: Group, to: ConsumerGroup, topics: Topics) -> Step:
     of_group = GroupEpochValue(epoch, hash_of(topics, subscribed))
     records: list[GroupRecord] = [*metadata, (GroupEpochKey(group_id), of_group), *targets]
     records += [(TargetEpochKey(group_id), TargetEpochValue(epoch)), *currents]
-    return Step(None, records, timers)
+    return GroupStep(None, records, timers)
 
 
 def _read(
-    member: ClassicMember, topics: Topics
+    member: Member, topics: TopicLookup
 ) -> tuple[MemberMetadataValue, dict[UUID, tuple[int, ...]] | None]:
     """Return a member and its partitions; None if another assignor has to read them."""
     join = member.join
@@ -128,7 +128,7 @@ def _no_upgrade(group: Group, why: str) -> RequestRefused:
 # --- down ---------------------------------------------------------------------------------
 
 
-def may_become_classic(group: ConsumerGroup, left: Sequence[Member]) -> bool:
+def may_become_classic(group: ConsumerGroup, left: Sequence[ConsumerMember]) -> bool:
     """Return True if members are to be a classic group."""
     limits = group.limits
     if not left or not limits.policy.downgrade or len(left) > limits.max_classic_size:
@@ -138,12 +138,12 @@ def may_become_classic(group: ConsumerGroup, left: Sequence[Member]) -> bool:
 
 def becoming_classic(
     group: ConsumerGroup,
-    left: Sequence[Member],
-    topics: Topics,
-    step: Step,
+    left: Sequence[ConsumerMember],
+    topics: TopicLookup,
+    step: GroupStep,
     *,
     rebalances: bool,
-) -> Step:
+) -> GroupStep:
     """Return the step that makes a classic group of members that are to be one.
 
     Args:
@@ -159,10 +159,10 @@ def becoming_classic(
     row = GroupRow(
         group.group_id, group.protocol_type, None, epoch, protocol, left[0].member_id, members
     )
-    return Step(step.answer, _tombstones(group), becomes=row, rebalances=rebalances)
+    return GroupStep(step.answer, _tombstones(group), becomes=row, rebalances=rebalances)
 
 
-def _common_protocol(members: Sequence[Member]) -> str | None:
+def _common_protocol(members: Sequence[ConsumerMember]) -> str | None:
     """Return the protocol that most members prefer of those that all speak."""
     speakers: Counter[str] = Counter()
     for member in members:
@@ -176,11 +176,11 @@ def _common_protocol(members: Sequence[Member]) -> str | None:
     return max(votes, key=lambda name: votes[name], default=None)
 
 
-def _protocols(member: Member) -> Sequence[ClassicProtocol]:
+def _protocols(member: ConsumerMember) -> Sequence[ClassicProtocol]:
     return () if member.metadata.classic is None else member.metadata.classic.protocols
 
 
-def _value(member: Member, protocol: str, topics: Topics) -> MemberValue:
+def _value(member: ConsumerMember, protocol: str, topics: TopicLookup) -> MemberValue:
     metadata, classic = member.metadata, member.metadata.classic
     assert classic is not None
     subscription = next(data for name, data in classic.protocols if name == protocol)

@@ -21,13 +21,13 @@ from horolog.groups.consumers.values import (
     FIRST_EPOCH,
     LEAVES_FOR_NOW,
     ConsumerLimits,
+    ConsumerMember,
     Current,
     Epochs,
+    GroupStep,
     GroupTimes,
-    Member,
     MemberState,
     Partitions,
-    Step,
     Timer,
     TimerKind,
 )
@@ -79,7 +79,7 @@ class ConsumerGroup:
         self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
         self.assignment_epoch = FIRST_EPOCH
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ConsumerMember] = {}
         self.patterns: dict[str, PatternValue] = {}
         """Topics of each pattern that was resolved."""
         self.owes_tombstone = False
@@ -123,7 +123,7 @@ class ConsumerGroup:
             self._begin_timers(member, now_ms)
         self._share.charge(self.held_bytes)
 
-    def _begin_timers(self, member: Member, now_ms: int) -> None:
+    def _begin_timers(self, member: ConsumerMember, now_ms: int) -> None:
         classic = member.metadata.classic
         session_ms = self.times.session_timeout_ms
         self.timers.set(Timer(TimerKind.SESSION, member.member_id, session_ms), now_ms)
@@ -131,7 +131,7 @@ class ConsumerGroup:
             after_ms = member.metadata.rebalance_timeout_ms
             self.timers.set(Timer(TimerKind.REBALANCE, member.member_id, after_ms), now_ms)
 
-    def apply(self, step: Step, now_ms: int) -> None:
+    def apply(self, step: GroupStep, now_ms: int) -> None:
         """Take a step whose records are in the log."""
         for key, value in step.records:
             self.replay(key, value, now_ms)
@@ -190,13 +190,13 @@ class ConsumerGroup:
             return
         topics = frozenset(metadata.topics)
         if before is None:
-            after = Member(member_id, metadata, topics)
+            after = ConsumerMember(member_id, metadata, topics)
         else:
             after = before._replace(metadata=metadata, topics=topics)
         self.members[member_id] = after
         self._count(after, 1)
 
-    def _count(self, member: Member, sign: int) -> None:
+    def _count(self, member: ConsumerMember, sign: int) -> None:
         for counts, key in [
             *((self._topics, topic) for topic in member.topics),
             *([(self._regexes, member.regex)] if member.regex else []),
@@ -272,7 +272,7 @@ class ConsumerGroup:
         """True if the group has no members."""
         return not self.members
 
-    def of_instance(self, instance_id: str | None) -> Member | None:
+    def of_instance(self, instance_id: str | None) -> ConsumerMember | None:
         """Return the static member of an instance id."""
         member_id = None if instance_id is None else self._static.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
@@ -287,8 +287,8 @@ class ConsumerGroup:
 
     def subscribed_topics(
         self,
-        before: Member | None = None,
-        after: Member | None = None,
+        before: ConsumerMember | None = None,
+        after: ConsumerMember | None = None,
         patterns: Mapping[str, PatternValue] | None = None,
     ) -> set[str]:
         """Return the names of the topics that members subscribe to.
@@ -311,7 +311,7 @@ class ConsumerGroup:
                 topics.update(patterns[regex].topics)
         return topics
 
-    def topics_of(self, member: Member) -> set[str]:
+    def topics_of(self, member: ConsumerMember) -> set[str]:
         """Return the names of the topics that a member subscribes to."""
         resolved = self.patterns.get(member.regex)
         return set(member.topics) if resolved is None else {*member.topics, *resolved.topics}
@@ -321,7 +321,9 @@ class ConsumerGroup:
         """Number of members of each pattern."""
         return self._regexes
 
-    def preferred_assignor(self, before: Member | None = None, after: Member | None = None) -> str:
+    def preferred_assignor(
+        self, before: ConsumerMember | None = None, after: ConsumerMember | None = None
+    ) -> str:
         """Return the assignor that most members name; the default if none names one.
 
         Args:
@@ -408,6 +410,6 @@ def _held(current: Current) -> Iterator[tuple[UUID, int]]:
                 yield topic_id, partition
 
 
-def has_left_for_now(member: Member) -> bool:
+def has_left_for_now(member: ConsumerMember) -> bool:
     """Return True if a static member has left, and keeps its partitions for a while."""
     return member.current.epoch == LEAVES_FOR_NOW

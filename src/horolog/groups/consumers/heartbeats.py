@@ -3,7 +3,7 @@
 from typing import Final
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.groups.consumers.change import Change, Now, hash_of, removal
+from horolog.groups.consumers.change import GroupOperation, Now, hash_of, removal
 from horolog.groups.consumers.conversion import becoming_classic, may_become_classic
 from horolog.groups.consumers.group import ConsumerGroup, has_left_for_now, metadata_bytes
 from horolog.groups.consumers.reconciliation import is_settled
@@ -13,13 +13,13 @@ from horolog.groups.consumers.values import (
     LEAVES_FOR_NOW,
     Beat,
     Beaten,
+    ConsumerMember,
     Current,
-    Member,
+    GroupStep,
     Partitions,
-    Step,
     Timer,
     TimerKind,
-    Topics,
+    TopicLookup,
     partitions_of,
 )
 from horolog.schemas.group_records import (
@@ -36,7 +36,7 @@ _SAYS: Final = slice(Beat._fields.index("rack_id"), Beat._fields.index("owned"))
 _SAYS_NOTHING: Final = Beat("", 0)[_SAYS]
 
 
-def heartbeat(group: ConsumerGroup, beat: Beat, topics: Topics, now: Now) -> Step:
+def heartbeat(group: ConsumerGroup, beat: Beat, topics: TopicLookup, now: Now) -> GroupStep:
     """Decide a heartbeat; the answer of the step is a `Beaten`.
 
     Raises:
@@ -47,7 +47,7 @@ def heartbeat(group: ConsumerGroup, beat: Beat, topics: Topics, now: Now) -> Ste
     if beat.epoch in (LEAVES, LEAVES_FOR_NOW):
         return _leave(group, beat, topics)
     check_size(group, beat.member_id, beat.instance_id)
-    change = Change(group, topics, now)
+    change = GroupOperation(group, topics, now)
     before = _joining(change, beat) if beat.epoch == 0 else _staying(group, beat)
     is_new = before.member_id not in group.members and change.replaced is None
     if beat.regex and beat.regex not in group.regexes:
@@ -70,7 +70,7 @@ def heartbeat(group: ConsumerGroup, beat: Beat, topics: Topics, now: Now) -> Ste
     return change.step(Beaten(member.member_id, member.current.epoch, interval_ms, assignment))
 
 
-def quiet(group: ConsumerGroup, beat: Beat, topics_version: int) -> Step | None:
+def quiet(group: ConsumerGroup, beat: Beat, topics_version: int) -> GroupStep | None:
     """Return what `heartbeat` does if that changes nothing; None if it may change something.
 
     Most heartbeats only say that their member is alive.
@@ -89,7 +89,7 @@ def quiet(group: ConsumerGroup, beat: Beat, topics_version: int) -> Step | None:
         return None
     times = group.times
     answer = Beaten(member.member_id, current.epoch, times.heartbeat_interval_ms)
-    return Step(
+    return GroupStep(
         answer, timers=[Timer(TimerKind.SESSION, member.member_id, times.session_timeout_ms)]
     )
 
@@ -113,7 +113,7 @@ def check_size(group: ConsumerGroup, member_id: str, instance_id: str | None) ->
         )
 
 
-def _joining(change: Change, beat: Beat) -> Member:
+def _joining(change: GroupOperation, beat: Beat) -> ConsumerMember:
     """Return the member that joins, as it was before."""
     group = change.group
     static = group.of_instance(beat.instance_id)
@@ -128,7 +128,7 @@ def _joining(change: Change, beat: Beat) -> Member:
     return change.replace(static, beat.member_id)
 
 
-def _staying(group: ConsumerGroup, beat: Beat) -> Member:
+def _staying(group: ConsumerGroup, beat: Beat) -> ConsumerMember:
     """Return the member of a heartbeat with an epoch."""
     member = known(group, beat.member_id, beat.instance_id)
     epoch, its = beat.epoch, member.current
@@ -139,7 +139,7 @@ def _staying(group: ConsumerGroup, beat: Beat) -> Member:
     return member
 
 
-def known(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Member:
+def known(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
     """Return a member by its id, and by its instance id if it says one.
 
     Raises:
@@ -165,12 +165,14 @@ def known(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Memb
     return static
 
 
-def new_member(member_id: str) -> Member:
+def new_member(member_id: str) -> ConsumerMember:
     """Return a member that has said nothing yet."""
-    return Member(member_id, MemberMetadataValue(None, None, "", "", (), "", -1, None, None))
+    return ConsumerMember(
+        member_id, MemberMetadataValue(None, None, "", "", (), "", -1, None, None)
+    )
 
 
-def _updated(member: Member, beat: Beat) -> Member:
+def _updated(member: ConsumerMember, beat: Beat) -> ConsumerMember:
     """Return a member with what a heartbeat says of it; None leaves what it said before."""
     was = member.metadata
     topics = member.topics if beat.topics is None else beat.topics
@@ -188,7 +190,7 @@ def _updated(member: Member, beat: Beat) -> Member:
     return member if metadata == was else member._replace(metadata=metadata, topics=topics)
 
 
-def _check_room(group: ConsumerGroup, before: Member | None, after: Member) -> None:
+def _check_room(group: ConsumerGroup, before: ConsumerMember | None, after: ConsumerMember) -> None:
     had = 0 if before is None else metadata_bytes(before.member_id, before.metadata)
     if not group.check_room(metadata_bytes(after.member_id, after.metadata) - had):
         raise RequestRefused(
@@ -218,7 +220,7 @@ def _fenced(which: str, epoch: int, known_epoch: int) -> RequestRefused:
 # --- leaving --------------------------------------------------------------------------------
 
 
-def _leave(group: ConsumerGroup, beat: Beat, topics: Topics) -> Step:
+def _leave(group: ConsumerGroup, beat: Beat, topics: TopicLookup) -> GroupStep:
     member = known(group, beat.member_id, beat.instance_id)
     answer = Beaten(beat.member_id, beat.epoch)
     if beat.epoch == LEAVES:
@@ -229,12 +231,12 @@ def _leave(group: ConsumerGroup, beat: Beat, topics: Topics) -> Step:
     }
     left = Current(LEAVES_FOR_NOW, its.previous_epoch, its.state, assigned)
     record = (CurrentKey(group.group_id, member.member_id), left.value())
-    return Step(answer, [record], [Timer(TimerKind.REBALANCE, member.member_id)])
+    return GroupStep(answer, [record], [Timer(TimerKind.REBALANCE, member.member_id)])
 
 
 def removed(
-    group: ConsumerGroup, members: list[Member], topics: Topics, answer: object = None
-) -> Step:
+    group: ConsumerGroup, members: list[ConsumerMember], topics: TopicLookup, answer: object = None
+) -> GroupStep:
     """Return the step that removes members, which leave or are fenced."""
     group_id = group.group_id
     gone = {member.member_id for member in members}
@@ -251,13 +253,13 @@ def removed(
     records.append((GroupEpochKey(group_id), GroupEpochValue(epoch, hash_of(topics, subscribed))))
     if not left:
         records.append((TargetEpochKey(group_id), TargetEpochValue(epoch)))
-    step = Step(answer, records, checked_version=topics.version)
+    step = GroupStep(answer, records, checked_version=topics.version)
     if not may_become_classic(group, left):
         return step
     return becoming_classic(group, left, topics, step, rebalances=True)
 
 
-def expired(group: ConsumerGroup, topics: Topics, now_ms: int) -> Step | None:
+def expired(group: ConsumerGroup, topics: TopicLookup, now_ms: int) -> GroupStep | None:
     """Return the step that removes the members whose time is over; None if there are none."""
     due = group.timers.due(now_ms)
     members = [group.members[member_id] for member_id in due if member_id in group.members]

@@ -1,4 +1,4 @@
-"""What a member has next, on its way to its target assignment (KIP-848).
+"""The next step of a member on its way to its target assignment (KIP-848).
 
 A member gives up partitions before it gets others, and gets those only that no other member has
 any more. `reconciled` returns the next step of this way; each heartbeat takes at most one.

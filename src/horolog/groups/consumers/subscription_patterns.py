@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from horolog.groups.consumers.change import Now, hash_of
 from horolog.groups.consumers.group import ConsumerGroup
-from horolog.groups.consumers.values import Step, Topics
+from horolog.groups.consumers.values import GroupStep, TopicLookup
 from horolog.schemas.group_records import GroupEpochKey, GroupEpochValue, PatternKey, PatternValue
 
 _PAUSE_MS: Final = 10_000
@@ -29,7 +29,7 @@ class Resolution(NamedTuple):
     now: Now
 
 
-def patterns_due(group: ConsumerGroup, topics: Topics, now_ms: int) -> tuple[str, ...]:
+def patterns_due(group: ConsumerGroup, topics: TopicLookup, now_ms: int) -> tuple[str, ...]:
     """Return all patterns of a group if it is time to resolve them, else none.
 
     Args:
@@ -49,7 +49,7 @@ def patterns_due(group: ConsumerGroup, topics: Topics, now_ms: int) -> tuple[str
     return tuple(group.regexes) if is_due else ()
 
 
-def resolved(group: ConsumerGroup, topics: Topics, found: Resolution) -> Step:
+def resolved(group: ConsumerGroup, topics: TopicLookup, found: Resolution) -> GroupStep:
     """Return the step by which topics of patterns count.
 
     The members are assigned anew with the next heartbeat if a pattern has other topics than before.
@@ -69,7 +69,7 @@ def resolved(group: ConsumerGroup, topics: Topics, found: Resolution) -> Step:
     now_hash = hash_of(topics, after)
     if changed or now_hash != group.metadata_hash:
         epoch = GroupEpochValue(group.epoch + 1, now_hash)
-        return Step(
+        return GroupStep(
             None, [*records, (GroupEpochKey(group_id), epoch)], checked_version=topics.version
         )
-    return Step(None, records, checked_version=topics.version)
+    return GroupStep(None, records, checked_version=topics.version)

@@ -71,7 +71,7 @@ class GroupTimes(NamedTuple):
 
 
 class TopicShape(Protocol):
-    """What groups know of a topic."""
+    """A topic as groups see it."""
 
     @property
     def name(self) -> str:
@@ -89,7 +89,7 @@ class TopicShape(Protocol):
         ...
 
 
-class Topics(Protocol):
+class TopicLookup(Protocol):
     """Topics of the broker."""
 
     @property
@@ -150,7 +150,7 @@ class Beaten(NamedTuple):
 
 
 class Current(NamedTuple):
-    """What a member has: its epoch, and its partitions with the epochs since when."""
+    """Epoch and partitions of a member, each partition with the epoch since when it has it."""
 
     epoch: int = 0
     previous_epoch: int = 0
@@ -189,7 +189,7 @@ class Current(NamedTuple):
         return None
 
 
-class Member(NamedTuple):
+class ConsumerMember(NamedTuple):
     """A member of a consumer group."""
 
     member_id: str
@@ -217,7 +217,7 @@ class Member(NamedTuple):
 
 
 class TimerKind(Enum):
-    """What ends the stay of a member that does not do it in time."""
+    """Kinds of timers; each value says why the member is removed at its end."""
 
     SESSION = "its session expired"
     REBALANCE = "it did not give up partitions in time"
@@ -235,8 +235,8 @@ class Timer(NamedTuple):
     """True leaves one that runs."""
 
 
-class Step(NamedTuple):
-    """What an operation comes to: its answer, and the records that make it so.
+class GroupStep(NamedTuple):
+    """The outcome of an operation: its answer, and the records that make it so.
 
     It counts once the records are in the log: `ConsumerGroup.apply` takes it then.
     """
