@@ -158,8 +158,8 @@ def like_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers that announce nothing of horolog's, as Apache Kafka's."""
     connect = Link.__init__
 
-    def plain(link: Link, connection: Any, versions: Any, features: Any) -> None:
-        connect(link, connection, versions, {})
+    def plain(link: Link, connection: Any, versions: Any, features: Any, *more: Any) -> None:
+        connect(link, connection, versions, {}, *more)
 
     monkeypatch.setattr(Link, "__init__", plain)
 

@@ -56,6 +56,7 @@ def places(tmp_path, monkeypatch) -> tuple[Path, Path]:
     temporary.mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
     override(monkeypatch, "tempfile", tempdir=str(temporary))
+    override(monkeypatch, "horolog.record", _not_kept_in=[])  # which a later broker warns of
     return home, temporary
 
 
