@@ -25,7 +25,7 @@ from horolog.groups.consumers import classic_members
 from horolog.groups.consumers.assignment import AssignmentJob, assigned, large_job
 from horolog.groups.consumers.change import Now
 from horolog.groups.consumers.conversion import conversion_of
-from horolog.groups.consumers.group import ConsumerGroup
+from horolog.groups.consumers.group import ConsumerGroup, no_member
 from horolog.groups.consumers.heartbeats import heartbeat, quiet
 from horolog.groups.consumers.subscription_patterns import Resolution, patterns_due, resolved
 from horolog.groups.consumers.topic_patterns import resolve
@@ -112,10 +112,7 @@ class ConsumerGroups:
         joins = beat.epoch == 0
         if beat.epoch > 0 and self._groups.rules.has_followed():
             # Of a client that came here from the source. It joins; at 69 librdkafka ends for good.
-            raise RequestRefused(
-                ErrorCode.unknown_member_id,
-                f"Member {beat.member_id} is not a member of group {entry.group_id}.",
-            )
+            raise no_member(entry.group_id, beat.member_id)
         if group is None:
             if not joins:
                 text = "Consumer group" if beat.epoch > 0 else "Group"

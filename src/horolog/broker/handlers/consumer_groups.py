@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from horolog.broker.authorisation import GROUP, NO_BITS, TOPIC, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
+from horolog.broker.handlers.group_tools import MANY_DESCRIBED, MOST_AGAIN_BYTES
 from horolog.broker.handlers.groups import group_error_code
 from horolog.broker.handlers.results import apart_if, each
 from horolog.broker.scheduling.codec_threads import Checkpoint
@@ -197,8 +198,6 @@ def _assigned(partitions: Partitions) -> "list[r.ConsumerGroupHeartbeatAnswerTop
 # have no bounds.
 
 
-MOST_AGAIN_BYTES: Final = 16 << 20
-"""Most bytes of members that a response repeats."""
 _LARGE_BYTES: Final = 64 << 10
 _CLASSIC: Final = 0
 _CONSUMER: Final = 1
@@ -234,7 +233,7 @@ async def consumer_group_describe(
     ordered = sorted(asked, key=bool)
     names = _names(broker.topics, found.values())
     make = partial(_descriptions, ordered, found, names, bits)
-    return apart_if(size > _LARGE_BYTES, make)
+    return apart_if(len(asked) > MANY_DESCRIBED or size > _LARGE_BYTES, make)
 
 
 async def _found(

@@ -97,7 +97,8 @@ def _listed(
 
 MOST_AGAIN_BYTES: Final = 16 << 20
 """Most bytes of members that a response repeats."""
-_MANY_DESCRIBED: Final = 200  # groups
+MANY_DESCRIBED: Final = 200
+"""Groups that are described on the event loop, at most."""
 _LARGE_BYTES: Final = 64 << 10  # of members
 _MEMBER_BYTES: Final = 64  # for what making the answer of one costs
 
@@ -126,7 +127,7 @@ async def describe_groups(
     if request.body.include_authorized_operations:
         bits = {group_id: broker.access.bits(request.peer, GROUP, group_id) for group_id in found}
     make = partial(_descriptions, asked, found, request.version, bits)
-    return apart_if(len(asked) > _MANY_DESCRIBED or size > _LARGE_BYTES, make)
+    return apart_if(len(asked) > MANY_DESCRIBED or size > _LARGE_BYTES, make)
 
 
 def _find(request: Request[DescribeGroupsRequest], group_id: str, broker: BrokerParts) -> _Found:

@@ -95,13 +95,13 @@ class GroupOperation:
         regex_changed = after.regex != before.regex
         self._resubscribed = names_changed or regex_changed
         if regex_changed:
-            self.drop_pattern(before)
+            self._drop_pattern(before)
         to_known = regex_changed and (not after.regex or after.regex in group.patterns)
         self._bumps = names_changed or to_known
         if after.metadata.assignor != before.metadata.assignor:
             self._bumps |= group.preferred_assignor() != self._preferred()
 
-    def drop_pattern(self, before: ConsumerMember) -> None:
+    def _drop_pattern(self, before: ConsumerMember) -> None:
         """Forget the topics of a pattern whose last member leaves it."""
         if before.regex in self.group.patterns and self.group.regexes[before.regex] == 1:
             self.records.append((PatternKey(self.group.group_id, before.regex), None))
@@ -147,7 +147,7 @@ class GroupOperation:
         What takes long is left to `assignment.large_job`.
         """
         group = self.group
-        if self._epoch <= group.assignment_epoch or not group.assignment_is_due(self._now.loop_ms):
+        if not self.is_stale or not group.assignment_is_due(self._now.loop_ms):
             return
         subscribed = group.subscribed_topics(self._before, self._after)
         if is_large(group.member_count, subscribed, self._topics):

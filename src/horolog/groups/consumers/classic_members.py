@@ -10,7 +10,11 @@ from uuid import UUID
 
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.groups.consumers.change import GroupOperation, Now
-from horolog.groups.consumers.conversion import becoming_classic, may_become_classic
+from horolog.groups.consumers.conversion import (
+    becoming_classic,
+    classic_assignment,
+    may_become_classic,
+)
 from horolog.groups.consumers.group import ConsumerGroup
 from horolog.groups.consumers.heartbeats import check_size, known, new_member, removed
 from horolog.groups.consumers.values import (
@@ -23,12 +27,8 @@ from horolog.groups.consumers.values import (
     TopicLookup,
 )
 from horolog.groups.embedded import (
-    ClassicAssignment,
-    NamedPartitions,
     Subscription,
-    assignment_bytes,
     read_subscription,
-    version_of,
 )
 from horolog.groups.values import Join, Joined, Sync, Synced
 from horolog.schemas.group_records import ClassicMetadata, ClassicProtocol, MemberMetadataValue
@@ -147,7 +147,7 @@ def sync(group: ConsumerGroup, asked: Sync, topics: TopicLookup) -> GroupStep:
 
     Raises:
         RequestRefused: it is not a classic member (25), in another generation (22), means another
-            protocol (23), or has to join again (27): `rejoin_timer` begins.
+            protocol (23), or has to join again (27).
     """
     member, protocol = _classic(group, asked.member_id, asked.instance_id, asked.generation)
     meant = (asked.protocol_type, asked.protocol_name)
@@ -160,7 +160,7 @@ def sync(group: ConsumerGroup, asked: Sync, topics: TopicLookup) -> GroupStep:
     unrevoked = member.current.state is MemberState.UNREVOKED_PARTITIONS
     if group.assignment_epoch > member.current.epoch and not unrevoked:
         return GroupStep(Synced(ErrorCode.rebalance_in_progress), timers=[_rejoins(member)])
-    assignment = assignment_of(member, topics, version_of(protocol.metadata))
+    assignment = classic_assignment(member.current.assigned, topics, protocol.metadata)
     timers = [Timer(TimerKind.SYNC, member.member_id), _session(member)]
     return GroupStep(Synced(ErrorCode.none, *meant, assignment), timers=timers)
 
@@ -247,13 +247,3 @@ def _session(member: ConsumerMember) -> Timer:
 def _rejoins(member: ConsumerMember) -> Timer:
     after_ms = member.metadata.rebalance_timeout_ms
     return Timer(TimerKind.JOIN, member.member_id, after_ms, if_none=True)
-
-
-def assignment_of(member: ConsumerMember, topics: TopicLookup, version: int) -> bytes:
-    """Return what a member may have in the form of the classic protocol."""
-    named = [
-        NamedPartitions(topic.name, tuple(sorted(epochs)))
-        for topic_id, epochs in member.current.assigned.items()
-        if (topic := topics.find_id(topic_id)) is not None
-    ]
-    return assignment_bytes(ClassicAssignment(tuple(named)), version)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.groups.consumers.group import ConsumerGroup
+from horolog.groups.consumers.group import ConsumerGroup, no_member
 from horolog.groups.consumers.values import ConsumerMember
 from horolog.groups.rows import OffsetRow
 from horolog.groups.values import Committer
@@ -62,7 +62,7 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None
         return
     member = group.members.get(member_id or "")
     if member is None:
-        raise _unknown(group, member_id or "")
+        raise no_member(group.group_id, member_id or "")
     if member.current.epoch != epoch:
         raise _stale(member, epoch)
 
@@ -70,7 +70,7 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None
 def _member(group: ConsumerGroup, by: Committer) -> ConsumerMember:
     member = group.members.get(by.member_id)
     if member is None:
-        raise _unknown(group, by.member_id)
+        raise no_member(group.group_id, by.member_id)
     return member
 
 
@@ -89,13 +89,6 @@ def _check_epoch(
         since = current.since(row.topic_id or _NIL, row.partition)
         if since is None or since > epoch:
             raise refused
-
-
-def _unknown(group: ConsumerGroup, member_id: str) -> RequestRefused:
-    return RequestRefused(
-        ErrorCode.unknown_member_id,
-        f"Member {member_id} is not a member of group {group.group_id}.",
-    )
 
 
 def _stale(member: ConsumerMember, epoch: int) -> RequestRefused:

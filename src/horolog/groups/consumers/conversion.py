@@ -1,7 +1,7 @@
 """Groups with members that change between the classic and the consumer protocol (KIP-848)."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
@@ -184,12 +184,6 @@ def _value(member: ConsumerMember, protocol: str, topics: TopicLookup) -> Member
     metadata, classic = member.metadata, member.metadata.classic
     assert classic is not None
     subscription = next(data for name, data in classic.protocols if name == protocol)
-    named = [
-        NamedPartitions(topic.name, tuple(sorted(partitions)))
-        for topic_id, partitions in (member.target or {}).items()
-        if (topic := topics.find_id(topic_id)) is not None
-    ]
-    assignment = assignment_bytes(ClassicAssignment(tuple(named)), version_of(subscription))
     return MemberValue(
         member.member_id,
         metadata.instance_id,
@@ -198,8 +192,20 @@ def _value(member: ConsumerMember, protocol: str, topics: TopicLookup) -> Member
         metadata.rebalance_timeout_ms,
         classic.session_timeout_ms,
         subscription,
-        assignment,
+        classic_assignment(member.target or {}, topics, subscription),
     )
+
+
+def classic_assignment(
+    partitions: Mapping[UUID, Collection[int]], topics: TopicLookup, subscription: bytes
+) -> bytes:
+    """Return partitions as the classic protocol has them, in the version of a subscription."""
+    named = [
+        NamedPartitions(topic.name, tuple(sorted(of)))
+        for topic_id, of in partitions.items()
+        if (topic := topics.find_id(topic_id)) is not None
+    ]
+    return assignment_bytes(ClassicAssignment(tuple(named)), version_of(subscription))
 
 
 def _tombstones(group: ConsumerGroup) -> list[GroupRecord]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 from uuid import UUID
 
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.capacity import Capacity
 from horolog.groups.consumers.timers import Timers
 from horolog.groups.consumers.values import (
@@ -383,6 +384,13 @@ class ConsumerGroup:
             return True
         self._share.check(self.held_bytes + growth_bytes)
         return self.held_bytes + growth_bytes <= self.limits.max_bytes
+
+
+def no_member(group_id: str, member_id: str) -> RequestRefused:
+    """Return the refusal of a member that a group does not have (25)."""
+    return RequestRefused(
+        ErrorCode.unknown_member_id, f"Member {member_id} is not a member of group {group_id}."
+    )
 
 
 def metadata_bytes(member_id: str, metadata: MemberMetadataValue) -> int:

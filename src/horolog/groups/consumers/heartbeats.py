@@ -5,7 +5,12 @@ from typing import Final
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.consumers.change import GroupOperation, Now, hash_of, removal
 from horolog.groups.consumers.conversion import becoming_classic, may_become_classic
-from horolog.groups.consumers.group import ConsumerGroup, has_left_for_now, metadata_bytes
+from horolog.groups.consumers.group import (
+    ConsumerGroup,
+    has_left_for_now,
+    metadata_bytes,
+    no_member,
+)
 from horolog.groups.consumers.reconciliation import is_settled
 from horolog.groups.consumers.topic_patterns import check_pattern
 from horolog.groups.consumers.values import (
@@ -148,10 +153,7 @@ def known(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Cons
     if instance_id is None:
         member = group.members.get(member_id)
         if member is None:
-            raise RequestRefused(
-                ErrorCode.unknown_member_id,
-                f"Member {member_id} is not a member of group {group.group_id}.",
-            )
+            raise no_member(group.group_id, member_id)
         return member
     static = group.of_instance(instance_id)
     if static is None:
