@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from horolog.errors import ErrorCode
 from horolog.wire import (
     ApiKey,
+    CurrentLeader,
+    DivergingEpoch,
     FetchedAbort,
     FetchedPartition,
     FetchedTopic,
+    NodeEndpoint,
     decode_response,
     encode_fetch_response,
     encode_response,
@@ -32,6 +35,8 @@ partitions = st.builds(
     log_start_offset=i64,
     records=st.binary(max_size=200),
     aborted_transactions=st.none() | st.lists(st.builds(FetchedAbort, i64, i64), max_size=2),
+    diverging=st.none() | st.builds(DivergingEpoch, st.integers(0, 9), i64),
+    current_leader=st.none() | st.builds(CurrentLeader, st.integers(0, 9), i32),
 )
 topics = st.builds(
     FetchedTopic,
@@ -45,14 +50,24 @@ def as_fields(it: FetchedPartition) -> dict[str, Any]:
     fields: dict[str, Any] = it._asdict()
     if it.aborted_transactions is not None:
         fields["aborted_transactions"] = [each._asdict() for each in it.aborted_transactions]
+    diverging, leader = fields.pop("diverging"), fields.pop("current_leader")
+    if diverging is not None:
+        fields["diverging_epoch"] = diverging._asdict()
+    if leader is not None:
+        fields["current_leader"] = leader._asdict()
     return fields
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @examples(0.25)
-@given(topics=st.lists(topics, max_size=3), throttle=i32, session=i32)
+@given(
+    topics=st.lists(topics, max_size=3),
+    throttle=i32,
+    session=i32,
+    nodes=st.lists(st.builds(NodeEndpoint, i32, texts, i32, st.none() | texts), max_size=2),
+)
 def test_every_fetch_answer_equals_the_one_packed_from_the_schema(
-    version: int, topics: list[FetchedTopic], throttle: int, session: int
+    version: int, topics: list[FetchedTopic], throttle: int, session: int, nodes: list[NodeEndpoint]
 ) -> None:
     by_schema = encode_response(
         ApiKey.FETCH,
@@ -69,6 +84,7 @@ def test_every_fetch_answer_equals_the_one_packed_from_the_schema(
                 }
                 for topic in topics
             ],
+            "node_endpoints": [node._asdict() for node in nodes],
         },
     )
     by_hand = encode_fetch_response(
@@ -77,6 +93,7 @@ def test_every_fetch_answer_equals_the_one_packed_from_the_schema(
         throttle_time_ms=throttle,
         error_code=ErrorCode.fetch_session_id_not_found,
         session_id=session,
+        node_endpoints=nodes,
     )
     assert b"".join(by_hand) == by_schema
 

@@ -42,7 +42,7 @@ __getattr__, __dir__ = lazy_names(
         "features": (
             "APPEND_TIME BY_APPEND_TIME BY_CREATE_TIME FEATURES SEEN_TIME WITH_APPEND_TIMES"
         ),
-        "fetch": "FetchedAbort FetchedPartition FetchedTopic encode_fetch_response",
+        "fetch": "DivergingEpoch FetchedAbort FetchedPartition FetchedTopic encode_fetch_response",
         "frame": (
             "LENGTH_BYTES RequestHeader frame_length parse_request_header "
             "parse_response_header request_prefix response_prefix unsupported_api_versions"

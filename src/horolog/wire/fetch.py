@@ -7,11 +7,11 @@ v4   last_stable_offset i64, aborted_transactions[producer_id i64, first_offset 
 v5   log_start_offset i64, after last_stable_offset
 v7   error_code i16, session_id i32, after throttle_time_ms
 v11  preferred_read_replica i32, before the records
-v12  compact lengths, tagged fields
+v12  compact lengths; tagged: diverging_epoch and current_leader of a partition
 v13  topics by id
+v16  tagged: node_endpoints of the response (KIP-951)
 
-No version names a replica to be read, and no tagged field is written: clients ask for leaders by
-Metadata.
+No version names a replica to be read.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,10 +20,12 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.buffers import Buffer
-from horolog.wire.packing import INT32, compact_string, string, uuid_bytes, uvarint
+from horolog.wire.leaders import CurrentLeader, NodeEndpoint, current_leader_field, nodes_field
+from horolog.wire.packing import INT32, compact_string, string, tagged, uuid_bytes, uvarint
 
 __all__ = [
     "READ_COMMITTED",
+    "DivergingEpoch",
     "FetchedAbort",
     "FetchedPartition",
     "FetchedTopic",
@@ -39,6 +41,8 @@ _PARTITION_V4: Final = Struct(">ihqq")
 _PARTITION_V5: Final = Struct(">ihqqq")
 _ABORTED: Final = Struct(">qq")
 _NO_REPLICA: Final = INT32.pack(-1)
+_DIVERGING: Final = Struct(">iqx")
+_NODES_SINCE: Final = 16
 
 
 class FetchedAbort(NamedTuple):
@@ -46,6 +50,13 @@ class FetchedAbort(NamedTuple):
 
     producer_id: int
     first_offset: int
+
+
+class DivergingEpoch(NamedTuple):
+    """Largest leader epoch that a replica and its leader share, and where it ends there."""
+
+    epoch: int
+    end_offset: int
 
 
 class FetchedPartition(NamedTuple):
@@ -58,6 +69,8 @@ class FetchedPartition(NamedTuple):
     log_start_offset: int = -1
     records: Buffer = b""
     aborted_transactions: Sequence[FetchedAbort] | None = None  # null: read uncommitted
+    diverging: DivergingEpoch | None = None
+    current_leader: CurrentLeader | None = None
 
 
 class FetchedTopic(NamedTuple):
@@ -75,6 +88,7 @@ def encode_fetch_response(
     throttle_time_ms: int = 0,
     error_code: int = 0,
     session_id: int = 0,
+    node_endpoints: Sequence[NodeEndpoint] = (),
     checkpoint: Callable[[], None] | None = None,
 ) -> list[Buffer]:
     """Encode the body as buffers to send in order; records are passed through uncopied.
@@ -103,11 +117,14 @@ def encode_fetch_response(
                 parts += (out, partition.records)
                 out = bytearray()
             if is_flexible:
-                out.append(0)
+                if partition.diverging is None and partition.current_leader is None:
+                    out.append(0)
+                else:
+                    out += _tags(partition)
         if is_flexible:
             out.append(0)
     if is_flexible:
-        out.append(0)
+        out += nodes_field(node_endpoints) if version >= _NODES_SINCE else b"\x00"
     if out:
         parts.append(out)
     return parts
@@ -131,6 +148,16 @@ def _before_records(out: bytearray, version: int, it: FetchedPartition) -> None:
     if version >= 11:
         out += _NO_REPLICA
     out += _count(is_flexible, len(it.records))
+
+
+def _tags(it: FetchedPartition) -> bytes:
+    """Encode the tagged fields of a partition."""
+    fields = []
+    if it.diverging is not None:
+        fields.append((0, _DIVERGING.pack(*it.diverging)))
+    if it.current_leader is not None:
+        fields.append(current_leader_field(1, it.current_leader))
+    return tagged(*fields)
 
 
 def _count(is_flexible: bool, count: int) -> bytes:
