@@ -8,7 +8,7 @@ from typing import Any
 
 from tools.wire_views import ClassNames, Seen, View, views_of
 
-from horolog.wire.api import SUPPORTED
+from horolog.wire.api import ApiKey
 from horolog.wire.schema import REQUIRED
 
 HEAD = '''"""The bodies of requests: what a decoded one has, whatever its version.
@@ -68,7 +68,7 @@ def written(view: View, name: str) -> str:
 def main() -> None:
     parts = [HEAD]
     names = ClassNames()
-    for key in SUPPORTED:
+    for key in ApiKey:
         views = views_of("request", key)
         taken = names.of(views, key)
         parts += [written(view, taken[view.name]) for view in reversed(views.values())]

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
-from horolog.wire.api import SUPPORTED, ApiKey
+from horolog.wire.api import ApiKey
 from horolog.wire.schema import REQUIRED, Field, Shape, load
 
 
@@ -45,7 +45,7 @@ def views_of(kind: Literal["request", "response"], key: ApiKey) -> dict[str, Vie
                 seen.inner = each.shape.name
                 look(each.shape)
 
-    for version in range(SUPPORTED[key].max, SUPPORTED[key].min - 1, -1):
+    for version in range(key.versions.max, key.versions.min - 1, -1):
         look(load(kind, key, version))
     return views
 

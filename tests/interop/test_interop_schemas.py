@@ -9,7 +9,7 @@ import pytest
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, java
 
 from horolog.errors import ErrorCode
-from horolog.wire import SUPPORTED, ApiKey, Field, Kind, Shape, load
+from horolog.wire import ApiKey, Field, Kind, Shape, load
 
 SOURCE = Path(__file__).parent / "clients" / "java" / "Schemas.java"
 KINDS: tuple[Kind, ...] = ("request", "response")
@@ -75,7 +75,7 @@ def test_every_version_has_the_layout_of_kafkas_classes(
 ) -> None:
     renamed = RENAMED if api_key is ApiKey.TXN_OFFSET_COMMIT else {}
     for kind in KINDS:
-        for version in range(SUPPORTED[api_key].min, SUPPORTED[api_key].max + 1):
+        for version in range(api_key.versions.min, api_key.versions.max + 1):
             ours = fields_of(load(kind, api_key, version), renamed)
             message = (f"{api_key.name} {kind}", version)
             theirs = newest.schemas.get(message)

@@ -183,4 +183,4 @@ class ScriptedBroker:
         }
 
     def _range(self, api_key: ApiKey) -> Versions:
-        return self.versions.get(api_key, SUPPORTED[api_key])
+        return self.versions.get(api_key, api_key.versions)

@@ -3,18 +3,18 @@
 import pytest
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 
-from horolog.wire import NEWER, OLDER, SUPPORTED, ApiKey, Versions, is_flexible
+from horolog.wire import NEWER, OLDER, ApiKey, Versions, is_flexible
 
 EVERY_VERSION = [
     (api_key, version)
-    for api_key, versions in SUPPORTED.items()
-    for version in range(versions.min, versions.max + 1)
+    for api_key in ApiKey
+    for version in range(api_key.versions.min, api_key.versions.max + 1)
 ]
 
 
 @pytest.mark.parametrize("api_key", ApiKey, ids=lambda key: key.title)
 def test_every_api_has_a_range_and_a_first_flexible_version(api_key: ApiKey) -> None:
-    assert SUPPORTED[api_key].min <= SUPPORTED[api_key].max
+    assert api_key.versions.min <= api_key.versions.max
     assert api_key.flexible_from >= 0
 
 
@@ -39,7 +39,7 @@ def test_each_older_version_has_both_layouts_and_kio_has_none_of_them() -> None:
     for kind, api_key in OLDER:
         versions = sorted(OLDER[kind, api_key])
         assert versions == sorted(OLDER["response" if kind == "request" else "request", api_key])
-        assert versions == list(range(SUPPORTED[api_key].min, len(versions)))
+        assert versions == list(range(api_key.versions.min, len(versions)))
         for version in versions:
             with pytest.raises(KioIndexError):
                 load_request_schema(api_key, version)
@@ -49,7 +49,7 @@ def test_each_newer_version_has_both_layouts_and_kio_has_none_of_them() -> None:
     for kind, api_key in NEWER:
         versions = sorted(NEWER[kind, api_key])
         assert versions == sorted(NEWER["response" if kind == "request" else "request", api_key])
-        newest = SUPPORTED[api_key].max
+        newest = api_key.versions.max
         assert versions == list(range(newest + 1 - len(versions), newest + 1))
         for version in versions:
             with pytest.raises(KioIndexError):

@@ -24,7 +24,6 @@ from horolog.wire import (
     MAX_FIELDS,
     NEWER,
     OLDER,
-    SUPPORTED,
     ApiKey,
     FetchedPartition,
     FetchedTopic,
@@ -54,7 +53,7 @@ HEARTBEAT_V4 = b"\x02g\x00\x00\x00\x05\x02m\x00\x00"
 
 
 def versions(api_key: ApiKey) -> st.SearchStrategy[int]:
-    return st.integers(*SUPPORTED[api_key])
+    return st.integers(*api_key.versions)
 
 
 def careful(kind: Kind, api_key: ApiKey, version: int, body: bytes | bytearray) -> Any:
@@ -93,8 +92,8 @@ def test_a_message_has_the_bytes_that_kio_writes(
 ) -> None:
     older = len(OLDER.get((kind, api_key), ()))  # see test_other_versions
     newer = len(NEWER.get((kind, api_key), ()))
-    first = max(older, SUPPORTED[api_key].min)
-    version = data.draw(st.integers(first, SUPPORTED[api_key].max - newer))
+    first = max(older, api_key.versions.min)
+    version = data.draw(st.integers(first, api_key.versions.max - newer))
     message = data.draw(messages(load(kind, api_key, version)))
     body = ENCODE[kind](api_key, version, message)
     entity = cast(Any, KIO[kind](api_key, version))
@@ -430,8 +429,8 @@ def test_no_schema_is_loaded_by_import_and_none_imports_what_kio_makes_of_it() -
         "import sys\n"
         "from horolog.wire import codec, schema\n"
         "print(schema.load.cache_info().currsize)\n"
-        "for key, (oldest, newest) in codec.SUPPORTED.items():\n"
-        "    for version in range(oldest, newest + 1):\n"
+        "for key in codec.ApiKey:\n"
+        "    for version in range(key.versions.min, key.versions.max + 1):\n"
         "        codec.preload(key, version)\n"
         "print(schema.load.cache_info().currsize)\n"
         "print([m for m in sys.modules if '.schema.' in m or m == 'kio.index'])\n"
@@ -439,5 +438,5 @@ def test_no_schema_is_loaded_by_import_and_none_imports_what_kio_makes_of_it() -
     said = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout
-    messages = 2 * sum(newest + 1 - oldest for oldest, newest in SUPPORTED.values())
+    messages = 2 * sum(key.versions.max + 1 - key.versions.min for key in ApiKey)
     assert said.split("\n")[:3] == ["0", f"{messages}", "[]"]

@@ -11,7 +11,6 @@ from kio.serial import entity_writer
 
 from horolog.errors import ErrorCode
 from horolog.wire import (
-    SUPPORTED,
     ApiKey,
     MalformedRequest,
     MalformedResponse,
@@ -49,7 +48,7 @@ def test_a_header_is_read_as_kio_writes_it(
     written = buffer.getvalue()
     parsed = parse_request_header(written + b"body")
     assert parsed[:4] == (api_key, version, correlation_id, client_id)
-    if api_key is not ApiKey.API_VERSIONS or version <= SUPPORTED[api_key].max:
+    if api_key is not ApiKey.API_VERSIONS or version <= api_key.versions.max:
         assert parsed.body_position == len(written)
     prefix = request_prefix(api_key, version, correlation_id, client_id, 4)
     assert prefix == (len(written) + 4).to_bytes(4, "big") + written

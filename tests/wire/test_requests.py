@@ -36,7 +36,7 @@ def structures(shape: Shape) -> list[Shape]:
 
 @pytest.mark.parametrize("key", SUPPORTED, ids=lambda key: key.title)
 def test_whatever_its_version_a_request_has_every_field_of_its_view(key: ApiKey) -> None:
-    for version in range(SUPPORTED[key].min, SUPPORTED[key].max + 1):
+    for version in range(key.versions.min, key.versions.max + 1):
         for shape in structures(load("request", key, version)):
             view = request_view(key, shape.name)
             assert view.__module__ == requests.__name__

@@ -30,7 +30,7 @@ VALUES = {"bool": False, "string": "", "bytes": b"", "float64": 0.0, "uuid": Non
 )
 def test_what_a_view_requires_cannot_be_left_out_of_any_version(key: ApiKey) -> None:
     view = getattr(responses, next(iter(views_of("response", key))))
-    for version in range(SUPPORTED[key].min, SUPPORTED[key].max + 1):
+    for version in range(key.versions.min, key.versions.max + 1):
         needed = {
             each.name: () if each.is_array else VALUES.get(each.type, 0)
             for each in load("response", key, version).fields

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from raw_connection import encoded, lookup_fields, produce_fields
 
 from horolog.wire import (
-    SUPPORTED,
     ApiKey,
     MalformedRequest,
     RequestHeader,
@@ -21,7 +20,7 @@ from horolog.wire import (
     request_prefix,
 )
 
-VERSIONS = {key: range(SUPPORTED[key].max + 1) for key in (ApiKey.PRODUCE, ApiKey.LIST_OFFSETS)}
+VERSIONS = {key: range(key.versions.max + 1) for key in (ApiKey.PRODUCE, ApiKey.LIST_OFFSETS)}
 TOPIC_ID = UUID(int=77)
 names = st.sampled_from(["t", "clicks.of-the_day", "n" * 126, "n" * 127, "n" * 249, "n" * 250, ""])
 clients = st.sampled_from(["me", "", None, "\N{GREEK SMALL LETTER ALPHA}" * 300])

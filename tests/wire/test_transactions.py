@@ -43,7 +43,7 @@ def frames(draw: st.DrawFn, key: ApiKey) -> bytes:
             "producer_epoch": producer[1],
             "committed": draw(st.booleans()),
         }
-        version = draw(st.integers(0, SUPPORTED[key].max))
+        version = draw(st.integers(0, key.versions.max))
     else:
         partitions = list(range(draw(st.sampled_from([1, 1, 1, 0, 2]))))
         topic = {"name": draw(names), "partitions": partitions}

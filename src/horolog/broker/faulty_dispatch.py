@@ -51,7 +51,8 @@ class FaultyDispatch:
         header = parse_request_header(frame)
         if peer.principal is None and header.api_key not in OF_LOGINS:
             return self._dispatcher(frame, peer)
-        if not SUPPORTED[header.api_key].min <= header.api_version <= SUPPORTED[header.api_key].max:
+        served = SUPPORTED.get(header.api_key)
+        if served is None or not served.min <= header.api_version <= served.max:
             return self._dispatcher(frame, peer)
         if header.api_key in _ALTERATIONS and _sets_faults(_body(header, frame)):
             return self._dispatcher(frame, peer)  # a test has to be able to end its faults

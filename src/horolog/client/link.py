@@ -9,7 +9,7 @@ from horolog.client.deadline import Deadline
 from horolog.client.metadata import error_of
 from horolog.client.security import AuthenticationFailed
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.wire.api import ASKED_VERSIONS, SUPPORTED, ApiKey, Versions
+from horolog.wire.api import ASKED_VERSIONS, ApiKey, Versions
 from horolog.wire.codec import Unwritable, decode_response, request_pieces
 from horolog.wire.malformed import MalformedResponse
 
@@ -129,7 +129,7 @@ class Link:
         Raises:
             RequestRefused: there is none; with the broker's range and the one needed.
         """
-        known = SUPPORTED[api_key]
+        known = api_key.versions
         usual = LOWEST.get(api_key, 0)
         if highest >= usual:
             known = Versions(max(known.min, usual), known.max)

@@ -32,7 +32,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "acl": "AclOperation AclPattern AclPermission AclResource",
-        "api": "SUPPORTED ApiKey Versions is_flexible",
+        "api": "OF_CONTROLLERS SUPPORTED ApiKey Versions is_flexible",
         "careful_reader": "FIELDS_AT_A_TIME MAX_FIELDS read_carefully",
         "codec": (
             "Unwritable decode_request decode_response encode_request encode_response "

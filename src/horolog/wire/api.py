@@ -1,15 +1,16 @@
 """The supported APIs of Kafka and their versions.
 
 `ApiKey` is the single source. It lists the versions that Apache Kafka 3.9 or 4.x serves and
-horolog implements fully; `other_versions` has the layouts that kio lacks. The broker advertises all
-of them.
+horolog implements fully; `other_versions` has the layouts that kio lacks. `SUPPORTED` are those
+that the broker answers and advertises. Requests of brokers to the controllers of their cluster
+are asked, or relayed, but never answered here.
 """
 
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
-__all__ = ["ASKED_VERSIONS", "SUPPORTED", "ApiKey", "Versions"]
+__all__ = ["ASKED_VERSIONS", "OF_CONTROLLERS", "SUPPORTED", "ApiKey", "Versions"]
 
 
 class Versions(NamedTuple):
@@ -83,6 +84,9 @@ class ApiKey(IntEnum):
     DESCRIBE_LOG_DIRS = 35, 0, 5, 2
     SASL_AUTHENTICATE = 36, 0, 2, 2
     CREATE_PARTITIONS = 37, 0, 3, 2
+    CREATE_DELEGATION_TOKEN = 38, 1, 3, 2
+    RENEW_DELEGATION_TOKEN = 39, 1, 2, 2
+    EXPIRE_DELEGATION_TOKEN = 40, 1, 2, 2
     DELETE_GROUPS = 42, 0, 3, 2
     ELECT_LEADERS = 43, 0, 2, 2
     INCREMENTAL_ALTER_CONFIGS = 44, 0, 1, 1
@@ -94,13 +98,24 @@ class ApiKey(IntEnum):
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50, 0, 0, 0
     ALTER_USER_SCRAM_CREDENTIALS = 51, 0, 0, 0
     DESCRIBE_QUORUM = 55, 0, 2, 0
+    ALTER_PARTITION = 56, 2, 3, 0
+    UPDATE_FEATURES = 57, 0, 2, 0
+    ENVELOPE = 58, 0, 0, 0
+    FETCH_SNAPSHOT = 59, 0, 1, 0
     DESCRIBE_CLUSTER = 60, 0, 2, 0
     DESCRIBE_PRODUCERS = 61, 0, 0, 0
+    BROKER_REGISTRATION = 62, 0, 4, 0
+    BROKER_HEARTBEAT = 63, 0, 2, 0
+    UNREGISTER_BROKER = 64, 0, 0, 0
     DESCRIBE_TRANSACTIONS = 65, 0, 0, 0
     LIST_TRANSACTIONS = 66, 0, 2, 0
+    ALLOCATE_PRODUCER_IDS = 67, 0, 0, 0
     CONSUMER_GROUP_HEARTBEAT = 68, 0, 1, 0
     CONSUMER_GROUP_DESCRIBE = 69, 0, 1, 0
+    ASSIGN_REPLICAS_TO_DIRS = 73, 0, 0, 0
     LIST_CONFIG_RESOURCES = 74, 0, 1, 0
+    ADD_RAFT_VOTER = 80, 0, 1, 0
+    REMOVE_RAFT_VOTER = 81, 0, 0, 0
 
     @property
     def title(self) -> str:
@@ -108,7 +123,29 @@ class ApiKey(IntEnum):
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
-SUPPORTED: Final = MappingProxyType({key: key.versions for key in ApiKey})
+OF_CONTROLLERS: Final = frozenset(
+    {
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.ENVELOPE,
+        ApiKey.FETCH_SNAPSHOT,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+    }
+)
+"""APIs that only controllers answer: a broker asks them, or relays them for its clients."""
+
+SUPPORTED: Final = MappingProxyType(
+    {key: key.versions for key in ApiKey if key not in OF_CONTROLLERS}
+)
 
 ASKED_VERSIONS: Final = 4
 """The version of ApiVersions that `horolog.client` asks first.

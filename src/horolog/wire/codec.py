@@ -1,4 +1,4 @@
-"""Decode and encode Kafka's messages, for every API and version in `api.SUPPORTED`.
+"""Decode and encode Kafka's messages, for every API and version in `api.ApiKey`.
 
     request = decode_request(header.api_key, header.api_version, frame, header.body_position)
     for topic in request.topics: ...                       # a view of `requests`, in kio's names
@@ -26,7 +26,7 @@ from functools import cache
 from typing import Any
 
 from horolog.buffers import Buffer
-from horolog.wire.api import ASKED_VERSIONS, SUPPORTED, ApiKey
+from horolog.wire.api import ASKED_VERSIONS, ApiKey
 from horolog.wire.careful_reader import MAX_FIELDS, TooManyFields, Unreadable
 from horolog.wire.malformed import MalformedRequest, MalformedResponse
 from horolog.wire.reader import Reader, reader_of
@@ -135,7 +135,7 @@ def preload_asking(api_key: ApiKey) -> None:
 
     All versions are loaded, because `knows` looks in them for a field that this version lacks.
     """
-    version = ASKED_VERSIONS if api_key is ApiKey.API_VERSIONS else SUPPORTED[api_key].max
+    version = ASKED_VERSIONS if api_key is ApiKey.API_VERSIONS else api_key.versions.max
     _writer("request", api_key, version)
     _reader("response", api_key, version)
     knows("request", api_key, "")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from horolog.wire.api import SUPPORTED, ApiKey
+from horolog.wire.api import ApiKey
 from horolog.wire.schema import REQUIRED, Field, Shape, load
 
 __all__ = ["AskedTopic", "error_response", "names_partitions", "names_topics", "topics_named"]
@@ -160,12 +160,12 @@ def _first_array(source: Any) -> Sequence[Any]:
 
 def names_topics(api_key: ApiKey) -> bool:
     """True if requests of this API name topics."""
-    return _topic_field(load("request", api_key, SUPPORTED[api_key].max)) is not None
+    return _topic_field(load("request", api_key, api_key.versions.max)) is not None
 
 
 def names_partitions(api_key: ApiKey) -> bool:
     """True if requests of this API name partitions."""
-    field = _topic_field(load("request", api_key, SUPPORTED[api_key].max))
+    field = _topic_field(load("request", api_key, api_key.versions.max))
     if field is None or field.shape is None:
         return False
     return any(inner.name in _PARTITION_ARRAYS for inner in field.shape.fields)

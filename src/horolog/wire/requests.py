@@ -475,6 +475,28 @@ class CreatePartitionsRequest:
     validate_only: bool
 
 
+class CreatableRenewers:
+    principal_type: str
+    principal_name: str
+
+
+class CreateDelegationTokenRequest:
+    owner_principal_type: str | None = None
+    owner_principal_name: str | None = None
+    renewers: tuple[CreatableRenewers, ...]
+    max_lifetime_ms: int
+
+
+class RenewDelegationTokenRequest:
+    hmac: bytes
+    renew_period_ms: int
+
+
+class ExpireDelegationTokenRequest:
+    hmac: bytes
+    expiry_time_period_ms: int
+
+
 class DeleteGroupsRequest:
     groups_names: tuple[str, ...]
 
@@ -618,6 +640,75 @@ class DescribeQuorumRequest:
     topics: tuple[TopicData, ...]
 
 
+class BrokerState:
+    broker_id: int
+    broker_epoch: int
+
+
+class AlterPartitionPartitionData:
+    partition_index: int
+    leader_epoch: int
+    new_isr_with_epochs: tuple[BrokerState, ...] = ()
+    leader_recovery_state: int
+    partition_epoch: int
+    new_isr: tuple[int, ...] = ()
+
+
+class AlterPartitionTopicData:
+    topic_id: UUID | None
+    partitions: tuple[AlterPartitionPartitionData, ...]
+
+
+class AlterPartitionRequest:
+    broker_id: int
+    broker_epoch: int
+    topics: tuple[AlterPartitionTopicData, ...]
+
+
+class FeatureUpdateKey:
+    feature: str
+    max_version_level: int
+    upgrade_type: int = 1
+    allow_downgrade: bool = False
+
+
+class UpdateFeaturesRequest:
+    timeout_ms: int
+    feature_updates: tuple[FeatureUpdateKey, ...]
+    validate_only: bool = False
+
+
+class EnvelopeRequest:
+    request_data: bytes
+    request_principal: bytes | None
+    client_host_address: bytes
+
+
+class SnapshotId:
+    end_offset: int
+    epoch: int
+
+
+class PartitionSnapshot:
+    partition: int
+    current_leader_epoch: int
+    snapshot_id: SnapshotId | None
+    position: int
+    replica_directory_id: UUID | None = None
+
+
+class TopicSnapshot:
+    name: str
+    partitions: tuple[PartitionSnapshot, ...]
+
+
+class FetchSnapshotRequest:
+    replica_id: int
+    max_bytes: int
+    topics: tuple[TopicSnapshot, ...]
+    cluster_id: str | None
+
+
 class DescribeClusterRequest:
     include_cluster_authorized_operations: bool
     endpoint_type: int = 1
@@ -633,6 +724,45 @@ class DescribeProducersRequest:
     topics: tuple[TopicRequest, ...]
 
 
+class Feature:
+    name: str
+    min_supported_version: int
+    max_supported_version: int
+
+
+class Listener:
+    name: str
+    host: str
+    port: int
+    security_protocol: int
+
+
+class BrokerRegistrationRequest:
+    broker_id: int
+    cluster_id: str
+    incarnation_id: UUID | None
+    listeners: tuple[Listener, ...]
+    features: tuple[Feature, ...]
+    rack: str | None
+    is_migrating_zk_broker: bool = False
+    log_dirs: tuple[UUID | None, ...] = ()
+    previous_broker_epoch: int = -1
+
+
+class BrokerHeartbeatRequest:
+    broker_id: int
+    broker_epoch: int
+    current_metadata_offset: int
+    want_fence: bool
+    want_shut_down: bool
+    offline_log_dirs: tuple[UUID | None, ...] = ()
+    cordoned_log_dirs: tuple[UUID | None, ...] | None = None
+
+
+class UnregisterBrokerRequest:
+    broker_id: int
+
+
 class DescribeTransactionsRequest:
     transactional_ids: tuple[str, ...]
 
@@ -642,6 +772,11 @@ class ListTransactionsRequest:
     producer_id_filters: tuple[int, ...]
     duration_filter: int = -1
     transactional_id_pattern: str | None = None
+
+
+class AllocateProducerIdsRequest:
+    broker_id: int
+    broker_epoch: int
 
 
 class ConsumerGroupHeartbeatTopicPartitions:
@@ -667,5 +802,46 @@ class ConsumerGroupDescribeRequest:
     include_authorized_operations: bool
 
 
+class AssignReplicasToDirsPartitionData:
+    partition_index: int
+
+
+class AssignReplicasToDirsTopicData:
+    topic_id: UUID | None
+    partitions: tuple[AssignReplicasToDirsPartitionData, ...]
+
+
+class DirectoryData:
+    id_: UUID | None
+    topics: tuple[AssignReplicasToDirsTopicData, ...]
+
+
+class AssignReplicasToDirsRequest:
+    broker_id: int
+    broker_epoch: int
+    directories: tuple[DirectoryData, ...]
+
+
 class ListConfigResourcesRequest:
     resource_types: tuple[int, ...] = ()
+
+
+class AddRaftVoterListener:
+    name: str
+    host: str
+    port: int
+
+
+class AddRaftVoterRequest:
+    cluster_id: str | None
+    timeout_ms: int
+    voter_id: int
+    voter_directory_id: UUID | None
+    listeners: tuple[AddRaftVoterListener, ...]
+    ack_when_committed: bool = True
+
+
+class RemoveRaftVoterRequest:
+    cluster_id: str | None
+    voter_id: int
+    voter_directory_id: UUID | None

@@ -18,7 +18,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin
 
 from horolog.wire import requests
-from horolog.wire.api import SUPPORTED, ApiKey
+from horolog.wire.api import ApiKey
 from horolog.wire.declarations import Declared, declaration, declared_fields
 from horolog.wire.other_versions import NEWER, OLDER, Extra, VersionChange
 
@@ -110,7 +110,7 @@ def load(kind: Kind, api_key: ApiKey, version: int) -> Shape:
 @cache
 def knows(kind: Kind, api_key: ApiKey, name: str) -> bool:
     """Return True if any version of a message has a field of that name, at any depth."""
-    versions = SUPPORTED[api_key]
+    versions = api_key.versions
     return any(
         name in _names(load(kind, api_key, version))
         for version in range(versions.max, versions.min - 1, -1)
