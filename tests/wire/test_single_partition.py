@@ -75,7 +75,7 @@ def test_a_produce_request_says_what_its_schema_says(frame: bytes) -> None:
     assert found == (
         *(header.api_version, header.correlation_id, header.client_id),
         *(body.acks, topic.name, topic.topic_id, partition.index, partition.records),
-        body.transactional_id,
+        *(body.transactional_id, body.timeout_ms),
     )
 
 
@@ -110,6 +110,13 @@ def test_a_lookup_of_one_partition_is_decoded_by_hand(version: int) -> None:
     found = read_lookup(frame_of(ApiKey.LIST_OFFSETS, version, "me", body))
     assert (found is not None) == (version >= 1)
     assert found is None or (found.partition, found.timestamp) == (3, -1)
+
+
+def test_a_lookup_of_a_replica_is_left_to_the_schema() -> None:
+    for version in VERSIONS[ApiKey.LIST_OFFSETS]:
+        fields = {**lookup_fields("clicks", {3: -1}), "replica_id": 2}
+        body = encoded(ApiKey.LIST_OFFSETS, version, fields)
+        assert read_lookup(frame_of(ApiKey.LIST_OFFSETS, version, "me", body)) is None
 
 
 def test_what_ends_early_is_left_to_the_schema() -> None:

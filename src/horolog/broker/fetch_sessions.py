@@ -61,9 +61,11 @@ class SessionPartition:
         "current_leader_epoch",
         "fetch_offset",
         "high_watermark",
+        "last_fetched_epoch",
         "log_start_offset",
         "partition",
         "partition_max_bytes",
+        "replica_start_offset",
         "topic",
         "topic_id",
     )
@@ -80,6 +82,8 @@ class SessionPartition:
         self.fetch_offset = requested.fetch_offset
         self.partition_max_bytes = requested.partition_max_bytes
         self.current_leader_epoch = requested.current_leader_epoch
+        self.last_fetched_epoch = requested.last_fetched_epoch
+        self.replica_start_offset = requested.log_start_offset
 
     def has_no_news(self, log: ReadableLog) -> bool:
         """True if a read certainly returns nothing that the client does not know."""
@@ -94,6 +98,7 @@ class SessionPartition:
         is_new = bool(
             found.error_code
             or len(found.records)
+            or found.diverging is not None
             or found.high_watermark != self.high_watermark
             or found.log_start_offset != self.log_start_offset
         )

@@ -64,6 +64,7 @@ class SingleProduce(NamedTuple):
     partition: int
     records: bytes
     transactional_id: str | None
+    timeout_ms: int
 
 
 class SingleLookup(NamedTuple):
@@ -88,11 +89,11 @@ def read_produce(frame: bytes) -> SingleProduce | None:
         client_id = frame[REQUEST_HEAD.size : at].decode("utf-8", "replace")
         name, topic_id, end, transactional_id = "", None, len(frame), None
         if version < 9:
-            transactional, acks, _, topics, size = _PRODUCE.unpack_from(frame, at)
+            transactional, acks, timeout_ms, topics, size = _PRODUCE.unpack_from(frame, at)
             if transactional > 0:
                 start, at = at + 2, at + transactional  # so that the fields before the next are it
                 transactional_id = frame[start : start + transactional].decode()
-                _, acks, _, topics, size = _PRODUCE.unpack_from(frame, at)
+                _, acks, timeout_ms, topics, size = _PRODUCE.unpack_from(frame, at)
             elif transactional != -1:
                 return None
             if topics != 1 or not 0 < size <= LONGEST_NAME:
@@ -104,14 +105,14 @@ def read_produce(frame: bytes) -> SingleProduce | None:
             at += _PRODUCED.size
             is_single = partitions == 1
         else:
-            tags, transactional, acks, _, topics = _FLEXIBLE_PRODUCE.unpack_from(frame, at)
+            tags, transactional, acks, timeout_ms, topics = _FLEXIBLE_PRODUCE.unpack_from(frame, at)
             if transactional:
                 transactional -= 1
                 if not 0 < transactional <= LONGEST_COMPACT:
                     return None
                 start, at = at + 2, at + transactional
                 transactional_id = frame[start : start + transactional].decode()
-                _, _, acks, _, topics = _FLEXIBLE_PRODUCE.unpack_from(frame, at)
+                _, _, acks, timeout_ms, topics = _FLEXIBLE_PRODUCE.unpack_from(frame, at)
             at += _FLEXIBLE_PRODUCE.size
             if tags or topics != 2 or not frame.endswith(_NO_TAGS):
                 return None
@@ -143,7 +144,7 @@ def read_produce(frame: bytes) -> SingleProduce | None:
         SingleProduce,
         (
             *(version, correlation_id, client_id, acks),
-            *(name, topic_id, index, records, transactional_id),
+            *(name, topic_id, index, records, transactional_id, timeout_ms),
         ),
     )
 
@@ -156,16 +157,16 @@ def read_lookup(frame: bytes) -> SingleLookup | None:
             return None
         at, isolation_level, leader_epoch = REQUEST_HEAD.size + size, 0, _ANY_EPOCH
         if version >= 6:
-            tags, _, isolation_level, topics, size = _FLEXIBLE_LOOKUP.unpack_from(frame, at)
+            tags, replica, isolation_level, topics, size = _FLEXIBLE_LOOKUP.unpack_from(frame, at)
             start, size = at + _FLEXIBLE_LOOKUP.size, size - 1
             if tags or topics != 2 or not 0 < size <= LONGEST_COMPACT:
                 return None
         else:
             if version == 1:
-                _, topics, size = _LOOKUP_V1.unpack_from(frame, at)
+                replica, topics, size = _LOOKUP_V1.unpack_from(frame, at)
                 start = at + _LOOKUP_V1.size
             else:
-                _, isolation_level, topics, size = _LOOKUP.unpack_from(frame, at)
+                replica, isolation_level, topics, size = _LOOKUP.unpack_from(frame, at)
                 start = at + _LOOKUP.size
             if topics != 1 or not 0 < size <= LONGEST_NAME:
                 return None
@@ -184,7 +185,7 @@ def read_lookup(frame: bytes) -> SingleLookup | None:
             is_single = partitions == 1 and len(frame) == at + _LOOKED_UP_V1.size
     except WRONG:
         return None
-    if not is_single:
+    if not is_single or replica >= 0:  # a broker's reads to the log end
         return None
     return _new(
         SingleLookup,

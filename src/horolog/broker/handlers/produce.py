@@ -223,7 +223,7 @@ def produce_single(
     asked = read_produce(frame)
     if asked is None:
         return None
-    version, _, _, acks, name, topic_id, index, records, transactional = asked
+    version, _, _, acks, name, topic_id, index, records, transactional, _ = asked
     topic = partition = None
     try:
         topic = find_topic(broker, version, name, topic_id)
