@@ -102,6 +102,8 @@ def test_a_broker_is_as_its_last_change_left_it() -> None:
         m.ClearElr("b"),
         m.BrokerChange(2, 5),
         m.UnregisterBroker(2, 5),
+        m.BrokerChange(1, 4),
+        m.UnregisterBroker(1, 6),
     ],
 )
 def test_a_record_about_what_is_not_there_is_refused_and_changes_nothing(record: Record) -> None:
@@ -152,7 +154,8 @@ def test_a_snapshot_loses_nothing_and_begins_with_the_metadata_version() -> None
     assert decode(snapshot[0]) == m.FeatureLevel(METADATA_VERSION, 29)
     assert snapshot == list(again(image).records())
     assert again(image).others == image.others
-    assert len(image.others) == 2
+    assert again(image).tokens == image.tokens
+    assert (len(image.others), [*image.tokens]) == (1, ["token"])
     assert [(q.key, q.value) for q in again(image).quotas.values()] == [
         ("producer_byte_rate", 10.5)
     ]

@@ -3,6 +3,7 @@
 Open first:
     topics        the topics of a broker, and the rules for creating one
     store         rows in, rows out: the broker's way to what is kept
+    image_changes   what changed in an image: how a broker of a cluster gets its metadata
     log           the metadata log: one batch a change, snapshots, and the `image` of all of it
 and beneath them:
     mapping state   rows to records and back; what horolog keeps beyond Kafka's records
@@ -27,6 +28,7 @@ from horolog.extras import lazy_names
 
 if TYPE_CHECKING:
     from horolog.metadata.image import *
+    from horolog.metadata.image_changes import *
     from horolog.metadata.log import *
     from horolog.metadata.opening import *
     from horolog.metadata.store import *
@@ -42,11 +44,13 @@ __getattr__, __dir__ = lazy_names(
         "group_history": "read_group_history",
         "home": "PROPERTIES Signs is_own signs_in state_dir_beside",
         "image": "BROKER GROUP TOPIC Image",
+        "image_changes": "Changes PartitionKey TopicKey TrackedImage difference",
         "log": "MetadataLog",
         "mapping": "DirectoryNode",
         "open_transactions": "committed_in",
         "opening": "open_store state_dir_of",
         "reconcile": "MAX_CREATED FoundPartitions StartPlan TopicOnDisk stored_count",
+        "replay": "MetadataReplay MetadataUnreadable",
         "reserve": "Reserve",
         "rows": (
             "AS_FOUND BROKER_SCOPE GROUP_SCOPE TOPIC_SCOPE FollowedRow SettingRow SourceRow "

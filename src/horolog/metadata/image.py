@@ -1,7 +1,7 @@
 """State of the cluster after some metadata records: topics, settings, features and brokers.
 
 No I/O. An image is made from the records of a snapshot and of the log behind it, and gives the
-records of the next snapshot, in the order of Kafka's own. What horolog has no use for (tokens,
+records of the next snapshot, in the order of Kafka's own. What horolog has no use for (e.g.
 records of unknown types) is kept as it is, so that a snapshot loses nothing of a
 Kafka's.
 
@@ -57,6 +57,8 @@ class Image:
         """Keys that check passwords, by user and mechanism."""
         self.quotas: dict[tuple[Entity, str], metadata.ClientQuota] = {}
         """Quotas by entity and key."""
+        self.tokens: dict[str, metadata.DelegationToken] = {}
+        """Delegation tokens by id, without their secrets."""
         self.others: dict[tuple[object, ...], Record] = {}
         """Records that are only kept, by the key that a later record shares to replace or remove
         them."""
@@ -80,8 +82,8 @@ class Image:
             metadata.RemoveAccessControlEntry: self._remove_entry,
             metadata.ScramCredential: self._credential,
             metadata.RemoveScramCredential: self._remove_credential,
-            metadata.DelegationToken: self._keep,
-            metadata.RemoveDelegationToken: self._forget,
+            metadata.DelegationToken: self._token,
+            metadata.RemoveDelegationToken: self._remove_token,
             metadata.ClientQuota: self._quota,
             metadata.ZkMigrationState: self._keep,
             metadata.Unknown: self._keep,
@@ -164,6 +166,7 @@ class Image:
         yield from self.credentials.values()
         yield from self.entries.values()
         yield from self.quotas.values()
+        yield from self.tokens.values()
         yield from self.others.values()
 
     # Topics.
@@ -232,17 +235,28 @@ class Image:
         self.brokers[record.broker_id] = record
 
     def _unregister(self, record: metadata.UnregisterBroker) -> None:
-        self._registration(record.broker_id)
+        self._registration(record)
         del self.brokers[record.broker_id]
 
-    def _registration(self, broker_id: int) -> metadata.RegisterBroker:
-        broker = self.brokers.get(broker_id)
+    def _registration(
+        self,
+        record: metadata.UnregisterBroker
+        | metadata.BrokerChange
+        | metadata.FenceBroker
+        | metadata.UnfenceBroker,
+    ) -> metadata.RegisterBroker:
+        broker = self.brokers.get(record.broker_id)
         if broker is None:
-            raise CorruptBatch(f"broker {broker_id} is not registered")
+            raise CorruptBatch(f"broker {record.broker_id} is not registered")
+        if broker.broker_epoch != record.broker_epoch:
+            raise CorruptBatch(
+                f"broker {record.broker_id} is registered in epoch {broker.broker_epoch}, not in "
+                f"{record.broker_epoch}"
+            )
         return broker
 
     def _change_broker(self, record: metadata.BrokerChange) -> None:
-        old = self._registration(record.broker_id)
+        old = self._registration(record)
         self.brokers[record.broker_id] = old._replace(
             fenced=record.fenced > 0 if record.fenced else old.fenced,
             in_controlled_shutdown=record.in_controlled_shutdown > 0
@@ -254,7 +268,7 @@ class Image:
 
     def _fence(self, record: metadata.FenceBroker | metadata.UnfenceBroker) -> None:
         fenced = isinstance(record, metadata.FenceBroker)
-        old = self._registration(record.broker_id)
+        old = self._registration(record)
         self.brokers[record.broker_id] = old._replace(fenced=fenced)
 
     def _controller(self, record: metadata.RegisterController) -> None:
@@ -287,13 +301,16 @@ class Image:
         else:
             self.quotas[key] = record
 
-    # What is only kept.
+    def _token(self, record: metadata.DelegationToken) -> None:
+        self.tokens[record.token_id] = record
+
+    def _remove_token(self, record: metadata.RemoveDelegationToken) -> None:
+        self.tokens.pop(record.token_id, None)
 
     def _keep(self, record: Record) -> None:
-        self.others[_identity(record)] = record
-
-    def _forget(self, record: Record) -> None:
-        self.others.pop(_identity(record), None)
+        """Keep a record for snapshots only."""
+        key = record.data if isinstance(record, metadata.Unknown) else None
+        self.others[type(record), key] = record
 
 
 def changed(
@@ -322,17 +339,6 @@ def changed(
         if change.last_known_elr is None
         else change.last_known_elr or None,
     )
-
-
-def _identity(record: Record) -> tuple[object, ...]:
-    """Return the key that a record shares with later ones that replace or remove it."""
-    match record:
-        case metadata.DelegationToken() | metadata.RemoveDelegationToken():
-            return metadata.DelegationToken, record.token_id
-        case metadata.Unknown():
-            return metadata.Unknown, record.data
-        case _:
-            return (type(record),)
 
 
 def _nothing(_: Record) -> None:

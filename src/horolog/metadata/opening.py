@@ -10,8 +10,7 @@ allows everything to all clients, because this broker does not enforce restricti
 
 import logging
 import os
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -33,8 +32,6 @@ from horolog.metadata.taking_over import (
     why_not,
 )
 from horolog.rights.checks import new_ranges
-from horolog.schemas import metadata
-from horolog.schemas.metadata import Record
 from horolog.storage import names
 from horolog.storage.directory.checkpoints import decode_uuid, kafka_uuid
 from horolog.storage.directory.identity import STATE, Remembered
@@ -42,9 +39,6 @@ from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
 _MOST_READS: Final = 3
-_SECURES: Final[Mapping[type[Record], str]] = {
-    metadata.DelegationToken: "delegation tokens",
-}
 
 _logger = logging.getLogger(__name__)
 
@@ -177,7 +171,9 @@ def _check_secured(
     Raises:
         Misconfigured: it is secured, and not to be open.
     """
-    kinds = Counter(filter(None, (_SECURES.get(type(other)) for other in image.others.values())))
+    kinds: dict[str, int] = {}
+    if image.tokens:
+        kinds["delegation tokens"] = len(image.tokens)
     if image.credentials and not asks_logins:
         kinds["SCRAM credentials"] = len(image.credentials)
     if image.entries and not obeys_entries:

@@ -1,30 +1,43 @@
 """Builds the image of a metadata log from its batches.
 
 Records of a transaction (KIP-868) count once it has ended. Unreadable records, and those about
-unknown things, are left out and noted; later records count.
+unknown things, are left out and noted; later records count. A broker of a cluster leaves nothing
+out: a strict replay raises `MetadataUnreadable` instead.
 """
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
-from horolog.errors import CorruptBatch, RequestRefused
+from horolog.errors import CorruptBatch, Damaged, RequestRefused
 from horolog.metadata.image import Image
 from horolog.record.batch import parse_header
 from horolog.record.builder import read_records, read_values
 from horolog.schemas import control
 from horolog.schemas.control import Voter, header_timestamp, kind_of, voters_in
 from horolog.schemas.metadata import (
+    METADATA_VERSION,
+    NEWEST_LEVEL,
     AbortTransaction,
     BeginTransaction,
     EndTransaction,
+    FeatureLevel,
     Record,
+    Unknown,
     decode,
 )
 
 MOST_BATCH_BYTES: Final = 256 << 20
 """Limit of the decompressed size of a batch."""
 _MOST_DAMAGE: Final = 100
+
+
+class MetadataUnreadable(Damaged):
+    """Raised for committed metadata that cannot be applied. The node must stop.
+
+    Every broker of a cluster has to apply the same records: one that leaves out a record disagrees
+    with the controllers.
+    """
 
 
 class Damage(NamedTuple):
@@ -44,9 +57,15 @@ class Damage(NamedTuple):
 class MetadataReplay:
     """Image, epochs and damage after the batches so far."""
 
-    def __init__(self, path: str) -> None:
-        """Begin with an empty image. Damage is reported under the path."""
+    def __init__(self, path: str, *, is_strict: bool = False) -> None:
+        """Begin with an empty image. Damage is reported under the path.
+
+        Args:
+            path: file or directory that is read.
+            is_strict: whether damage is raised as `MetadataUnreadable`, for a broker of a cluster.
+        """
         self.path = path
+        self._is_strict = is_strict
         self.image = Image()
         self.damage: list[Damage] = []
         self.next_offset = 0
@@ -98,10 +117,11 @@ class MetadataReplay:
             self._note(header.base_offset, error)
             return
         for offset, value in enumerate(values, header.base_offset):
-            if offset < start or value is None:
+            if offset < start or (value is None and not self._is_strict):
                 continue
             try:
-                record = decode(value)
+                record = _checked(value) if self._is_strict else decode(value or b"")
+                self._check_transaction(record)
             except CorruptBatch as error:
                 self._note(offset, error)
                 continue
@@ -116,6 +136,14 @@ class MetadataReplay:
                 self._pending = None
             elif self._pending is not None:
                 self._pending.append((offset, record))
+
+    def _check_transaction(self, record: Record) -> None:
+        """Raise CorruptBatch if a strict replay meets a begin within a transaction, or no begin."""
+        if self._is_strict and isinstance(
+            record,
+            EndTransaction | AbortTransaction if self._pending is None else BeginTransaction,
+        ):
+            raise CorruptBatch(f"{type(record).__name__} is not expected here")
 
     def drop_transaction(self) -> None:
         """Forget the open transaction, which never ends."""
@@ -138,6 +166,32 @@ class MetadataReplay:
         self.note(Damage(self.path, what, offset))
 
     def note(self, damage: Damage) -> None:
-        """Note damage; only the first hundred are kept."""
+        """Note damage; only the first hundred are kept.
+
+        Raises:
+            MetadataUnreadable: the replay is strict.
+        """
+        if self._is_strict:
+            raise MetadataUnreadable(
+                f"{damage}. This horolog is too old for its cluster, or the metadata is damaged"
+            )
         if len(self.damage) < _MOST_DAMAGE:
             self.damage.append(damage)
+
+
+def _checked(value: bytes | None) -> Record:
+    """Read a record that a broker of a cluster must not ignore.
+
+    Raises:
+        CorruptBatch: there is none, its type is unknown, or it begins an unknown metadata.version.
+    """
+    record = decode(value or b"")
+    if isinstance(record, Unknown):
+        raise CorruptBatch(f"metadata records of type {record.type} are unknown")
+    if isinstance(record, FeatureLevel) and record.name == METADATA_VERSION:
+        level = record.level
+        if level > NEWEST_LEVEL:
+            raise CorruptBatch(
+                f"metadata.version {level} is unknown; the newest known is {NEWEST_LEVEL}"
+            )
+    return record
