@@ -7,6 +7,7 @@ kafka_lag, open_transactions   lag and open transactions at brokers without horo
 topic_facts   partitions of a topic: leaders, offsets, largest timestamps
 config        configuration of a client; `properties` makes it from Kafka's properties
 brokers       connections and cached leaders; `link` and `connection` are one connection
+introduction  the first requests on a connection
 retrying      repeats calls after retriable errors, until the `deadline`
 closing       base of objects that a `with` block closes
 appends       batches to several partitions at once
@@ -122,7 +123,7 @@ __getattr__, __dir__ = lazy_names(
         "client": "Client",
         "config": "Address ClientConfig parse_bootstrap_servers",
         "configs": "ConfigResource",
-        "connection": "Connection NoAnswer",
+        "connection": "Connection NoAnswer ReusedMemory",
         "deadline": "Deadline",
         "fetch_ahead": "FetchAhead",
         "fetch_session": "FetchLimits FetchPosition ClientFetchSession",
@@ -130,7 +131,8 @@ __getattr__, __dir__ = lazy_names(
         "groups": "CommittedOffset GroupDescription GroupListing GroupMember Groups",
         "kafka_lag": "group_lags",
         "leader": "cluster_of epoch_ends log_bounds",
-        "link": "LOWEST Link",
+        "introduction": "LOWEST",
+        "link": "Link",
         "metadata": "BrokerMetadata ClusterMetadata PartitionMetadata TopicMetadata",
         "offsets": "EARLIEST LATEST MAX_TIMESTAMP FoundOffset FoundRecord Offsets",
         "open_transactions": "UnstableStretch held_up",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 from horolog.buffers import Buffer
 from horolog.client.config import Address
 from horolog.client.deadline import Deadline
+from horolog.client.introduction import most_response_bytes
 from horolog.client.security import AuthenticationFailed
 from horolog.errors import HorologError
 from horolog.wire.api import ApiKey
@@ -22,14 +23,8 @@ from horolog.wire.writer import APART_BYTES
 if TYPE_CHECKING:
     from horolog.client.security.tls import Tls
 
-# Before the broker is known to be the right one, its claim of a length alone takes no more memory
-# than what `sasl.server.max.receive.size` grants a client of Apache Kafka.
-_MAX_BYTES_BEFORE_AUTHENTICATION: Final = 512 << 10
 FIRST_BYTES: Final = 1 << 20
 """First memory for a large response; it doubles whenever it is full."""
-_BEFORE_AUTHENTICATION: Final = frozenset(
-    {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
-)
 _WAKES_BYTES: Final = 512 << 10
 """Bytes of a large response for which the thread that receives it is woken."""
 _TIMEVAL: Final = Struct("@ll")  # as SO_RCVTIMEO has a time limit
@@ -88,7 +83,7 @@ class Connection:
         try:
             sock = socket.create_connection(address, timeout=max(deadline.left_s(), 0.001))
         except (OSError, UnicodeError) as error:
-            raise NoAnswer(f"{address} ({_reason(error)})") from error
+            raise NoAnswer(f"{address} ({reason_of(error)})") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if tls is not None:
@@ -97,10 +92,10 @@ class Connection:
                 sock = tls.wrap(sock, address.host)
             except (OSError, ValueError) as error:
                 sock.close()
-                why = _reason(error)
+                why = reason_of(error)
                 if tls.ended(error):
                     why = f"the broker closed the connection{_OTHER_PROTOCOL}"
-                raise _refusal(tls, address, error) or NoAnswer(
+                raise refusal_of(tls, address, error) or NoAnswer(
                     f"{address} (no TLS handshake: {why})"
                 ) from error
         return cls(sock, address, client_id, max_response_bytes, tls)
@@ -147,9 +142,7 @@ class Connection:
         if self._socket is None:
             raise NoAnswer(f"{self.address} did not answer {api_key.title} (closed)", sent=True)
         try:
-            max_bytes = self._max_response_bytes
-            if api_key in _BEFORE_AUTHENTICATION:
-                max_bytes = min(max_bytes, _MAX_BYTES_BEFORE_AUTHENTICATION)
+            max_bytes = most_response_bytes(api_key, self._max_response_bytes)
             frame = self._receive_frame(max_bytes, deadline, memory or _own_memory)
             correlation_id, position = parse_response_header(frame, api_key, version)
             if correlation_id != expected_id:
@@ -161,8 +154,8 @@ class Connection:
             self.close()
             is_unheard = isinstance(error, ConnectionError) and not self._has_answered
             hint = _OTHER_PROTOCOL if is_unheard else ""
-            raise _refusal(self._tls, self.address, error) or NoAnswer(
-                f"{self.address} did not answer {api_key.title} ({_reason(error)}{hint})",
+            raise refusal_of(self._tls, self.address, error) or NoAnswer(
+                f"{self.address} did not answer {api_key.title} ({reason_of(error)}{hint})",
                 sent=True,
             ) from error
         except BaseException:  # also an interrupt: what comes next is no answer to a later request
@@ -201,10 +194,10 @@ class Connection:
                 self._socket.settimeout(max(deadline.left_s(), 0.001))
                 self._socket.sendall(piece)
         except OSError as error:
-            refusal = _refusal(self._tls, self.address, error) or self._unread_refusal()
+            refusal = refusal_of(self._tls, self.address, error) or self._unread_refusal()
             self.close()
             raise refusal or NoAnswer(
-                f"{self.address} did not take {api_key.title} ({_reason(error)})", sent=True
+                f"{self.address} did not take {api_key.title} ({reason_of(error)})", sent=True
             ) from error
         except BaseException:  # a request sent in part would take the next one for its rest
             self.close()
@@ -224,7 +217,7 @@ class Connection:
             self._socket.settimeout(0)
             self._socket.recv(1)
         except OSError as alert:
-            return _refusal(self._tls, self.address, alert)
+            return refusal_of(self._tls, self.address, alert)
         return None
 
     def _receive_frame(
@@ -340,13 +333,16 @@ def _joined(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
         yield b"".join(small)
 
 
-def _refusal(tls: "Tls | None", address: Address, error: Exception) -> AuthenticationFailed | None:
+def refusal_of(
+    tls: "Tls | None", address: Address, error: Exception
+) -> AuthenticationFailed | None:
     """Return an AuthenticationFailed if another attempt would fail the same way."""
     refusal = None if tls is None else tls.refusal(error, address.host)
     return None if refusal is None else AuthenticationFailed(f"{address}: {refusal}")
 
 
-def _reason(error: OSError | ValueError) -> str:
+def reason_of(error: OSError | ValueError) -> str:
+    """Return why a connection failed, in a few words."""
     if isinstance(error, socket.gaierror):
         return "no such host name"
     if isinstance(error, TimeoutError):

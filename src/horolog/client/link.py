@@ -1,53 +1,36 @@
 """Connection together with the versions and features that its broker supports."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from horolog import __version__
 from horolog.client.connection import Connection
 from horolog.client.deadline import Deadline
-from horolog.client.metadata import error_of
-from horolog.client.security import AuthenticationFailed
+from horolog.client.introduction import (
+    Abilities,
+    Dialogue,
+    authentication,
+    decode_first,
+    negotiation,
+)
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.wire.api import ASKED_VERSIONS, ApiKey, Versions
+from horolog.wire.api import ApiKey
 from horolog.wire.codec import Unwritable, decode_response, request_pieces
 from horolog.wire.malformed import MalformedResponse
 
 if TYPE_CHECKING:
     from horolog.client.security.sasl import Sasl
 
-_OF_A_SESSION: Final = 0.85  # as Kafka's clients: they authenticate again before it is over
-LOWEST: Final = {
-    ApiKey.PRODUCE: 3,
-    ApiKey.FETCH: 4,
-    ApiKey.LIST_OFFSETS: 1,
-    ApiKey.OFFSET_COMMIT: 2,
-    ApiKey.OFFSET_FETCH: 1,
-    ApiKey.CREATE_TOPICS: 2,
-    ApiKey.DELETE_TOPICS: 1,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: 2,
-    ApiKey.DESCRIBE_CONFIGS: 1,
-    ApiKey.DESCRIBE_LOG_DIRS: 1,
-}
-"""Lowest versions that the client uses by default, as it packs format v2 only (KIP-896)."""
-
-_UNSUPPORTED: Final = ErrorCode.unsupported_version.to_bytes(2, "big")
+T = TypeVar("T")
 
 
-class Link:
+class Link(Abilities):
     """Connected broker, and the versions that it supports."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        versions: Mapping[int, Versions],
-        features: Mapping[str, int],
-        levels: Mapping[str, int],
-    ) -> None:
+    def __init__(self, connection: Connection, abilities: Abilities) -> None:
+        super().__init__(
+            abilities.address, abilities.versions, abilities.features, abilities.levels
+        )
         self.connection = connection
-        self.features = features  # by name, the highest level that the broker supports
-        self.levels = levels  # by name, the finalised level
-        self._versions = versions
 
     @classmethod
     def negotiate(cls, connection: Connection, deadline: Deadline) -> Self:
@@ -57,35 +40,7 @@ class Link:
             NoAnswer: it closed the connection or did not respond.
             MalformedResponse: it speaks no Kafka.
         """
-        version = ASKED_VERSIONS
-        body = cls._ask_versions(connection, version, deadline)
-        if body.error_code == ErrorCode.unsupported_version:
-            theirs = next((k for k in body.api_keys if k.api_key == ApiKey.API_VERSIONS), None)
-            version = 0 if theirs is None else min(version, theirs.max_version)
-            body = cls._ask_versions(connection, version, deadline)
-        if body.error_code != ErrorCode.none:
-            raise MalformedResponse(
-                f"{connection.address} answered ApiVersions with error {body.error_code}"
-            )
-        return cls(
-            connection,
-            {k.api_key: Versions(k.min_version, k.max_version) for k in body.api_keys},
-            {it.name: it.max_version for it in getattr(body, "supported_features", ())},
-            {it.name: it.max_version_level for it in getattr(body, "finalized_features", ())},
-        )
-
-    @staticmethod
-    def _ask_versions(connection: Connection, version: int, deadline: Deadline) -> Any:
-        request = request_pieces(
-            ApiKey.API_VERSIONS,
-            version,
-            {"client_software_name": "horolog", "client_software_version": __version__},
-        )
-        connection.send(ApiKey.API_VERSIONS, version, request, deadline)
-        frame, position = connection.receive(deadline)
-        # A broker that does not know this version answers in version 0.
-        is_refused = frame[position : position + 2] == _UNSUPPORTED
-        return decode_response(ApiKey.API_VERSIONS, 0 if is_refused else version, frame, position)
+        return cls(connection, _carry_on(negotiation(connection.address), connection, deadline))
 
     def authenticate(self, sasl: "Sasl", deadline: Deadline) -> None:
         """Authenticate with SASL (KIP-43, KIP-152), before any other request.
@@ -95,56 +50,9 @@ class Link:
             NoToken: there is no token for OAUTHBEARER.
             NoAnswer: the broker closed the connection, or the deadline has passed.
         """
-        address = self.connection.address
-        mechanism = sasl.mechanism
-        body = self.ask(
-            ApiKey.SASL_HANDSHAKE, {"mechanism": mechanism}, deadline, lowest=1, highest=1
-        )
-        if body.error_code != ErrorCode.none:
-            raise AuthenticationFailed(
-                f"{address} does not take sasl.mechanism={mechanism}; it offers "
-                f"{', '.join(map(str, body.mechanisms)) or 'none'}"
-            )
-        exchange = sasl.exchange(deadline)
-        try:
-            message = next(exchange)
-            while True:
-                request = {"auth_bytes": message}
-                body = self.ask(ApiKey.SASL_AUTHENTICATE, request, deadline)
-                if body.error_code != ErrorCode.none:
-                    why = body.error_message or error_of(body.error_code).name.upper()
-                    raise AuthenticationFailed(f"authentication failed: {why}")
-                message = exchange.send(bytes(body.auth_bytes))
-        except StopIteration:
-            pass
-        except AuthenticationFailed as error:
-            raise AuthenticationFailed(f"{address}: {error} (sasl.mechanism={mechanism})") from None
-        lifetime_ms = getattr(body, "session_lifetime_ms", 0)
-        if lifetime_ms > 0:
-            self.connection.expire_after(_OF_A_SESSION * lifetime_ms / 1000)
-
-    def version(self, api_key: ApiKey, *, lowest: int = 0, highest: int = 0x7FFF) -> int:
-        """Return the highest version that client and broker support.
-
-        Raises:
-            RequestRefused: there is none; with the broker's range and the one needed.
-        """
-        known = api_key.versions
-        usual = LOWEST.get(api_key, 0)
-        if highest >= usual:
-            known = Versions(max(known.min, usual), known.max)
-        ours = known.common(Versions(lowest, highest))
-        theirs = self._versions.get(api_key)
-        both = ours.common(theirs) if ours is not None and theirs is not None else None
-        if both is not None:
-            return both.max
-        has = "does not answer it" if theirs is None else f"answers {theirs.min} to {theirs.max}"
-        common = Versions(max(lowest, known.min), min(highest, known.max))
-        raise RequestRefused(
-            ErrorCode.unsupported_version,
-            f"{api_key.title} in version {common.min} to {common.max} is needed; "
-            f"the broker at {self.connection.address} {has}",
-        )
+        lifetime_s = _carry_on(authentication(self, sasl, deadline), self.connection, deadline)
+        if lifetime_s is not None:
+            self.connection.expire_after(lifetime_s)
 
     def ask(
         self,
@@ -223,3 +131,16 @@ class Link:
         except MalformedResponse:
             self.connection.close()
             raise
+
+
+def _carry_on(dialogue: Dialogue[T], connection: Connection, deadline: Deadline) -> T:
+    """Send the requests of a dialogue; return its result."""
+    try:
+        request = next(dialogue)
+        while True:
+            fields = request_pieces(request.api_key, request.version, request.fields)
+            connection.send(request.api_key, request.version, fields, deadline)
+            request = dialogue.send(decode_first(request, *connection.receive(deadline)))
+    except StopIteration as end:
+        result: T = end.value
+        return result

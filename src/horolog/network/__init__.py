@@ -11,6 +11,7 @@ outbox        responses (`reply`); what the page cache has is sent from its file
 budget        the memory of all connections together; `stalls` closes who holds it without progress
 turns         which connection is served next; `busy_polling` asks once more before it sleeps,
               `joint_sends` wakes clients together
+outgoing      requests to another broker
 tls           handshakes and transports of encrypted connections
 http          a page for a browser or Prometheus, on a port of its own
 
@@ -46,6 +47,7 @@ __getattr__, __dir__ = lazy_names(
         "lifecycle": "State",
         "mappings": "Mappings",
         "outbox": "MOST_AT_ONCE Outbox",
+        "outgoing": "FIRST_PAUSE_S LONGEST_PAUSE_S OutgoingConnection",
         "peer": "ANONYMOUS Peer",
         "reply": "FileSlots Reply SlicedRecords",
         "request_times": "RequestTimes",

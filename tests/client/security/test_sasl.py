@@ -2,8 +2,6 @@
 
 import base64
 import contextlib
-import hashlib
-import hmac
 import json
 import ssl
 import threading
@@ -15,6 +13,7 @@ from typing import Any
 import pytest
 from certificates import Certificates
 from patience import PATIENCE_S, eventually
+from scram_server import ScramServer
 from scripted_broker import HangUp, Raw, ScriptedBroker
 from tokens import running_issuer
 
@@ -84,32 +83,6 @@ def test_a_broker_that_does_not_know_the_password_is_refused(last: bytes) -> Non
 def test_scram_escapes_a_user_and_names_a_delegation_token() -> None:
     exchange = scram("SHA256", "a=b,c", "p", extensions={"tokenauth": "true"}, nonce="mine")
     assert next(exchange) == b"n,,n=a=3Db=2Cc,r=mine,tokenauth=true"
-
-
-class ScramServer:
-    """The broker's side of one SCRAM exchange."""
-
-    def __init__(self, password: bytes = b"pencil") -> None:
-        self._salted = hashlib.pbkdf2_hmac("sha256", password, b"salt", 4096)
-        self._messages: list[str] = []
-
-    def __call__(self, request: Any) -> dict[str, Any]:
-        message = bytes(request.auth_bytes).decode()
-        if message.startswith("n,,"):
-            nonce = message.rpartition("r=")[2]
-            answer = f"r={nonce}broker,s={base64.b64encode(b'salt').decode()},i=4096"
-            self._messages = [message.removeprefix("n,,"), answer]
-            return {"auth_bytes": answer.encode()}
-        bare, _, proof = message.rpartition(",p=")
-        signed = ",".join([*self._messages, bare]).encode()
-        client_key = hmac.digest(self._salted, b"Client Key", "sha256")
-        signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
-        expected = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-        if base64.b64decode(proof) != expected:
-            return {"error_code": 58, "error_message": "wrong password", "auth_bytes": b""}
-        server_key = hmac.digest(self._salted, b"Server Key", "sha256")
-        verifier = hmac.digest(server_key, signed, "sha256")
-        return {"auth_bytes": b"v=" + base64.b64encode(verifier)}
 
 
 def sasl(

@@ -16,7 +16,7 @@ class Tls:
         Raises:
             Misconfigured: a store or a setting cannot be used; names the setting.
         """
-        self._context = client_tls(dict(security.settings))
+        self.context = client_tls(dict(security.settings))
 
     def wrap(self, sock: socket.socket, host: str) -> socket.socket:
         """Return the socket after a handshake within its timeout.
@@ -25,7 +25,7 @@ class Tls:
             OSError: the handshake failed; `refusal` says whether for good.
             ValueError: the host cannot be the name of a server.
         """
-        return self._context.wrap_socket(sock, server_hostname=host)
+        return self.context.wrap_socket(sock, server_hostname=host)
 
     @staticmethod
     def would_block(error: OSError) -> bool:
