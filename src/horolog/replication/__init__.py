@@ -1,5 +1,6 @@
-"""Decisions of a follower: no I/O, no clock, no waiting.
+"""Decisions of replicas: no I/O, no clock, no waiting.
 
+leading      a leader's replicas: who is in sync, what is committed, what controllers are asked
 truncation   the offset at which a log and its leader's part (KIP-101, KIP-279, KIP-320)
 followed     the next question about one partition, and the effect of an answer on its log
 """
