@@ -195,7 +195,7 @@ async def measure(pairs: int, connect: Connect, works: Sequence[Work]) -> None:
                 await send(work.count)
                 taken = [await pair(send, work.count, number) for number in range(pairs)]
             requests = work.count + 2 * pairs * (settling(work.count) + work.count)
-            end_offset = service.broker.partition(topic, 0).log.high_watermark
+            end_offset = service.broker.led(topic, 0).log.high_watermark
             assert end_offset == requests * work.records, "every request was appended"
             both, none = (
                 statistics.median(each.cpu for each in side) for side in zip(*taken, strict=True)

@@ -103,7 +103,7 @@ def test_nothing_of_a_deleted_topic_stays_in_memory(
         with monkeypatch.context() as patched:
             failing(patched, Log, "apply_retention", StorageFailed("no"))
             assert broker.run(tasks.run_retention()) == []  # a failure that is logged once
-        partition = weakref.ref(broker.broker.partition("t", 0))
+        partition = weakref.ref(broker.broker.led("t", 0))
         connection.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"])
     clock.advance(60_000)
     broker.run(tasks.tidy())

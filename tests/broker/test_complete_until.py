@@ -194,13 +194,13 @@ def test_batches_that_came_before_there_was_a_bound_only_delay_the_first_value(
     is_free = threading.Event()
 
     async def hold() -> None:
-        broker.broker.partition("free", 0).writes.run(is_free.wait)
+        broker.broker.led("free", 0).writes.run(is_free.wait)
 
     broker.run(hold())
     with RawConnection(broker.address) as waiting:
         batch = build_batch(rows(5))
         waiting.send(ApiKey.PRODUCE, 9, **produce_fields("free", {0: batch}))
-        queue = broker.broker.partition("free", 0).writes
+        queue = broker.broker.led("free", 0).writes
         assert eventually(lambda: queue.earliest_ms() is None)
         alter(broker, "free", **BOUND)
         found = until(broker, topic="free")

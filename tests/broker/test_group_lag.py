@@ -64,7 +64,7 @@ def test_what_sinks_keep_as_offsets_is_no_lag_and_loses_nothing(broker: RunningB
         send(broker, NOW_MS - DAY)
     lags = broker.broker.group_lags
     assert broker.call(lambda: [each.key.group for each in lags.behind()]) == ["g"]
-    partition = broker.broker.partition("t", 0)
+    partition = broker.broker.led("t", 0)
 
     async def groups() -> list[str]:
         return [each.key.group async for each in lags.behind_in(partition, TimeSlice())]

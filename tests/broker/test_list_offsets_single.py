@@ -91,7 +91,7 @@ def fill(broker: RunningBroker) -> None:
         broker.create_topic(topic, partitions=2)
     append(broker, "plain", TIMES)
     append(broker, "brief", TIMES[:3])
-    partition = broker.broker.partition("unstamped", 0)
+    partition = broker.broker.led("unstamped", 0)
     config = dataclasses.replace(partition.log.config, message_format_version=0)
     broker.call(lambda: partition.obey(config, retention_exempt=False))
 

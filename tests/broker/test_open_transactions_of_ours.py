@@ -79,7 +79,7 @@ def end(
     producer_id: int = ID,
 ) -> None:
     async def ended() -> None:
-        partition = broker.broker.partition("t", 0)
+        partition = broker.broker.led("t", 0)
         marker = TransactionEnd(producer_id, epoch, coordinator, commit, strict)
         appended = partition.append(marker, broker.clock.now_ms())
         if isinstance(appended, asyncio.Future):
@@ -228,7 +228,7 @@ def test_a_batch_that_was_admitted_before_the_marker_is_not_appended_after_it(
     send(broker, transactional(0))
 
     async def late() -> None:
-        partition = broker.broker.partition("t", 0)
+        partition = broker.broker.led("t", 0)
         admission = partition.admit(ID, is_strict=False)
         partition.append(TransactionEnd(ID, 0, 0, True), NOW_MS)
         appended = partition.writes.append(transactional(1), NOW_MS, 9, "me", admission=admission)
@@ -427,7 +427,7 @@ def test_a_marker_is_written_at_once_unless_its_write_may_block(
     send(broker, transactional(0), topic="u")
 
     async def ended() -> tuple[bool, int]:
-        partition = broker.broker.partition("u", 0)
+        partition = broker.broker.led("u", 0)
         appended = partition.append(TransactionEnd(ID, 0, 0, commit), NOW_MS)
         if isinstance(appended, asyncio.Future):
             await appended
@@ -444,7 +444,7 @@ def test_a_marker_waits_for_the_writes_before_it(broker: RunningBroker) -> None:
     written = threading.Event()
 
     async def ended() -> int:
-        partition = broker.broker.partition("t", 0)
+        partition = broker.broker.led("t", 0)
         before = partition.writes.run(written.wait)
         marker = partition.append(TransactionEnd(ID, 0, 0, True), NOW_MS)
         assert isinstance(marker, asyncio.Future)

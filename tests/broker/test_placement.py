@@ -41,7 +41,7 @@ def see(broker: RunningBroker, *brokers: tuple[int, str, int]) -> None:
     seen = SourceTopics(
         SOURCE.cluster_id, {node: Address(host, port) for node, host, port in brokers}, topics
     )
-    broker.broker.placement.seen = seen
+    broker.broker.follow_state.seen = seen
 
 
 def test_records_of_a_followed_topic_are_refused_and_others_are_taken(
@@ -126,14 +126,14 @@ def test_settings_of_a_followed_topic_are_altered_here(broker: RunningBroker) ->
 def test_a_broker_that_is_started_without_its_source_still_follows(broker: RunningBroker) -> None:
     follow(broker)
     broker.restart(crash=True)
-    assert broker.broker.placement.source == SOURCE
+    assert broker.broker.follow_state.source == SOURCE
     assert broker.produce("t", batch(NOW_MS)).error_code == ErrorCode.not_leader_or_follower
 
 
 def test_new_addresses_of_the_source_are_kept_and_its_cluster_id_is(broker: RunningBroker) -> None:
     follow(broker, horolog_follow="other:9092", horolog_follow_topics="t|u")
     moved = SOURCE._replace(servers="other:9092", topics="t|u")
-    assert broker.broker.placement.source == moved
+    assert broker.broker.follow_state.source == moved
     broker.stop()
     with opened_store(broker.log_dir) as store:
         assert store.load().source == moved
@@ -180,7 +180,7 @@ def test_a_stored_pattern_that_is_none_stops_no_start_and_follows_no_topic(
     (line,) = [each for each in caplog.messages if "is dropped" in each]
     assert "(?!_).*" in line
     assert "look-around" in line
-    assert broker.broker.placement.source == SOURCE._replace(topics="")
+    assert broker.broker.follow_state.source == SOURCE._replace(topics="")
     assert broker.produce("t", batch(NOW_MS)).error_code == ErrorCode.not_leader_or_follower
     assert "no topics" in run_command("follow", "status", "-b", broker.address).out
     entries = broker.client.ask(FOLLOWING).entries
@@ -190,15 +190,15 @@ def test_a_stored_pattern_that_is_none_stops_no_start_and_follows_no_topic(
     assert {each.kind for each in health.wrong} == {"not-followed"}
     broker.client.create_topics({"new": 1})
     broker.restart(horolog_follow=SOURCE.servers, horolog_follow_topics="t")
-    assert broker.broker.placement.source == SOURCE._replace(topics="t")
+    assert broker.broker.follow_state.source == SOURCE._replace(topics="t")
 
 
 def test_a_pattern_that_is_made_to_be_slow_leaves_names_to_be_matched(
     broker: RunningBroker,
 ) -> None:
     follow(broker, horolog_follow=SOURCE.servers, horolog_follow_topics="(a+)+b")
-    assert not broker.broker.placement.wants("a" * 249)
-    assert not broker.broker.placement.wants("a" * 30_000 + "b"), "no topic has such a name"
+    assert not broker.broker.follow_state.wants("a" * 249)
+    assert not broker.broker.follow_state.wants("a" * 30_000 + "b"), "no topic has such a name"
 
 
 def test_what_a_broker_that_follows_finds_on_disk_is_not_led_before_the_source_was_asked(

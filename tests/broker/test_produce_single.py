@@ -137,7 +137,7 @@ def logs_of(broker: RunningBroker, topic: str, count: int = 2) -> list[Any]:
 
 def change(broker: RunningBroker, topic: str, **settings: Any) -> None:
     """Change the settings of partition 0 of a topic, also to what only adopted ones have."""
-    partition = broker.broker.partition(topic, 0)
+    partition = broker.broker.led(topic, 0)
     config = dataclasses.replace(partition.log.config, **settings)
     broker.call(lambda: partition.obey(config, retention_exempt=False))
 

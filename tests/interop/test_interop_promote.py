@@ -341,4 +341,4 @@ def test_what_admins_do_at_a_kafka_is_done_here_and_nothing_else(
     ):
         with pytest.raises(Exception, match="POLICY_VIOLATION"):
             refused.result(PATIENCE_S)
-    assert status(shadow).cluster_id == shadow.broker.placement.source.cluster_id
+    assert status(shadow).cluster_id == shadow.broker.follow_state.source.cluster_id

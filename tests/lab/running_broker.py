@@ -211,7 +211,7 @@ class RunningBroker(Asked):
 
     def log(self, topic: str, partition: int = 0) -> Log:
         """The log of a partition; not to be written to."""
-        log: Log = self.broker.partition(topic, partition).log
+        log: Log = self.broker.partitions[topic, partition].log
         return log
 
     def headers(self, topic: str, partition: int = 0) -> list[BatchHeader]:
@@ -227,7 +227,7 @@ class RunningBroker(Asked):
         now_ms = self.clock.now_ms()
 
         async def roll() -> None:
-            await self.broker.partition(topic, partition).change(lambda log: log.roll(now_ms))
+            await self.broker.led(topic, partition).change(lambda log: log.roll(now_ms))
 
         self.run(roll())
 
@@ -235,9 +235,7 @@ class RunningBroker(Asked):
         """Move the log start offset, as DeleteRecords does."""
 
         async def delete() -> None:
-            await self.broker.partition(topic, partition).change(
-                lambda log: log.delete_records(offset)
-            )
+            await self.broker.led(topic, partition).change(lambda log: log.delete_records(offset))
 
         self.run(delete())
 

@@ -157,7 +157,7 @@ class Trial:
 
     def begin_segment(self) -> None:
         """Settings of files count from the next segment on: have one."""
-        partition = self.lab.broker.broker.partition(self.name, 0)
+        partition = self.lab.broker.broker.led(self.name, 0)
         now_ms = self.now_ms
         self.put_at(now_ms)
 

@@ -34,7 +34,7 @@ def test_requests_sent_one_upon_the_other_are_bounded_too(lab: Lab) -> None:
     """Each is small enough to be taken as it comes; the disk takes none of them."""
     trial = lab.topic("t")
     disk_is_back = threading.Event()
-    partition = lab.broker.broker.partition("t", 0)
+    partition = lab.broker.broker.led("t", 0)
     lab.broker.call(lambda: partition.writes.run(disk_is_back.wait) and None)
     batch = build_batch([LogRecord(-1, None, b"x" * 60_000)])
     with lab.connect() as connection:

@@ -83,7 +83,7 @@ def truncate(broker: RunningBroker, topic: str, number: int, end: int) -> None:
     """Cut a log, as an election does that loses records."""
 
     async def cut() -> None:
-        change = broker.broker.partition(topic, number).change
+        change = broker.broker.led(topic, number).change
         await change(lambda log: log.truncate_to(end, NOW_MS))
 
     broker.run(cut())

@@ -78,7 +78,7 @@ def test_a_clock_that_is_lowered_while_a_partition_is_cut_proves_nothing(
 ) -> None:
     clock.step("1h")
     tick(broker)
-    partition = broker.broker.partition("u", 0)
+    partition = broker.broker.led("u", 0)
 
     async def written() -> None:
         clock.step("-1h")
@@ -114,7 +114,7 @@ def test_a_cleaner_that_has_passed_the_first_open_transaction_makes_a_cut_inexac
     assert not why(from_broker(broker, at_ms)[T0])
 
     async def clean() -> None:
-        await broker.broker.partition("t", 0).change(lambda log: log.cleaned_to(3))
+        await broker.broker.led("t", 0).change(lambda log: log.cleaned_to(3))
 
     broker.run(clean())
     entry = from_broker(broker, at_ms)[T0]

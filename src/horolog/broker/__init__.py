@@ -12,7 +12,7 @@
 
     opening      the log directory and the metadata store, reconciled; before there is a broker
     broker       its parts, built in order; a part gets those before it, never the broker
-    placement    who leads each topic: this broker, or a cluster that it follows
+    placement    who leads each partition: this broker, another one, or a cluster that it follows
     partition    one log and its writes; reads and lookups go to `Partition.log`
     dispatch     from a frame to its handler and back
     authorisation   what each API needs, and who may; `logins` of clients before that
@@ -52,6 +52,7 @@ __getattr__, __dir__ = lazy_names(
         "controller": "Controller",
         "dispatch": "HANDLERS Apart Dispatcher served",
         "fetch_sessions": "FetchSessions",
+        "follow_state": "FollowState",
         "following.fetching": "Followed LeaderFetcher",
         "coordinators.group_coordinator": "GroupCoordinator",
         "coordinators.live_groups": "ConsumerRules",
@@ -69,7 +70,7 @@ __getattr__, __dir__ = lazy_names(
         "open_files": "OpenFiles share_out",
         "partition": "Partition",
         "partitions": "Partitions",
-        "placement": "Placement",
+        "placement.placement": "Placement",
         "producers": "FIRST_PRODUCER_ID",
         "token_logins": "RENEWED_EVERY_S STARTED_WITHIN_S",
         "scheduling": "garbage turns write_queue",

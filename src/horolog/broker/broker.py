@@ -34,12 +34,15 @@ from horolog.broker.coordinators.transaction_coordinator import (
 from horolog.broker.coordinators.transaction_markers import LocalMarkers
 from horolog.broker.faults import Faults
 from horolog.broker.fetch_sessions import FetchSessions
+from horolog.broker.follow_state import FollowState
 from horolog.broker.kept_memory import KeptMemory
 from horolog.broker.open_files import OpenFiles, share_out
 from horolog.broker.opening import OpenedStorage, open_storage
 from horolog.broker.partition import Partition, log_failure
 from horolog.broker.partitions import STAMP_CLOCK_MS, Partitions
-from horolog.broker.placement import Placement
+from horolog.broker.placement.alone import advertised
+from horolog.broker.placement.placement import Placement
+from horolog.broker.placement.shadow import ShadowPlacement
 from horolog.broker.producers import FIRST_PRODUCER_ID, ProducerClients, ProducerIds
 from horolog.broker.recent_histories import RecentHistories
 from horolog.broker.scheduling.delayed_fetch import DelayedFetch
@@ -53,11 +56,11 @@ from horolog.broker.token_logins import TokenLogins
 from horolog.broker.traffic import Conversions
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
-from horolog.errors import HorologError, StorageFailed
+from horolog.errors import HorologError
 from horolog.groups.capacity import Capacity
 from horolog.groups.consumers.values import ConsumerLimits, MigrationPolicy
 from horolog.groups.values import GroupLimits
-from horolog.metadata.topics import TopicRegistry, unknown_topic
+from horolog.metadata.topics import TopicRegistry
 from horolog.network.reply import FileSlots
 from horolog.quotas.model import Quotas
 from horolog.quotas.windows import QuotaWindow
@@ -126,12 +129,16 @@ class BrokerParts:
                 _consumer_limits(config),
                 live.of_group,
                 self.topics,
-                lambda: self.placement.source is not None,
+                lambda: self.follow_state.source is not None,
             ),
         )
         self.kept_commits = KeptMemory()
         self.group_lags = GroupLags(self.partitions, self.groups.offsets, clock)
-        self.placement = Placement(config.node_id, self.metadata, store, opened.stored)
+        self.follow_state = FollowState(self.metadata, store, opened.stored)
+        self.placement: Placement = ShadowPlacement(
+            live, self.topics, self.partitions, self.follow_state
+        )
+        self.led = self.placement.led
         entries = Rights(
             config.super_users,
             allow_without_entries=config.allow_everyone_if_no_acl_found,
@@ -155,7 +162,7 @@ class BrokerParts:
             quotas.put(entity, key, value)
         self.quotas = Throttling(quotas)
         catalogue = self.catalogue = Catalogue(
-            live, clock, self.topics, self.partitions, self.placement
+            live, clock, self.topics, self.partitions, self.follow_state
         )
         self.controller = Controller(
             catalogue, self.groups, self.metadata, store, entries, self.credentials, quotas
@@ -352,23 +359,7 @@ class BrokerParts:
 
     def endpoint(self, listener: Endpoint) -> Endpoint:
         """Return the advertised endpoint of a listener."""
-        named = [e for e in self.config.advertised_listeners if e.name == listener.name]
-        for endpoint in named:
-            if (":" in endpoint.host) == (":" in listener.host):
-                named = [endpoint]
-                break
-        announced = named[0]
-        return announced if announced.port else announced._replace(port=listener.port)
-
-    def partition(self, topic: str, index: int) -> Partition:
-        """Return a partition; refuse unknown ones, and raise StorageFailed for offline ones."""
-        partition = self.partitions.find(topic, index)
-        if partition is None:
-            known = self.topics.find(topic)
-            if known is not None and index in known.partitions:
-                raise StorageFailed(f"{topic}-{index} is offline: its log could not be read")
-            raise unknown_topic(topic)
-        return partition
+        return advertised(self.config, listener)
 
     def note_appended(
         self, partition: Partition, appended: Appended, version: int, client_id: str, host: str

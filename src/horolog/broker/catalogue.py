@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
+from horolog.broker.follow_state import FollowState
 from horolog.broker.partitions import Partitions
-from horolog.broker.placement import Placement
 from horolog.broker.settings import LiveSettings
 from horolog.clock import Clock
 from horolog.metadata.topics import TopicRegistry
@@ -16,4 +16,4 @@ class Catalogue(NamedTuple):
     clock: Clock
     topics: TopicRegistry
     partitions: Partitions
-    placement: Placement
+    follow_state: FollowState

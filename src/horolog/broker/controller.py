@@ -69,7 +69,7 @@ class Controller:
         credentials: dict[tuple[str, int], Credential],
         quotas: Quotas,
     ) -> None:
-        self._live, _, self._topics, self._partitions, self._placement = catalogue
+        self._live, _, self._topics, self._partitions, self._follow_state = catalogue
         self._groups = groups
         self._metadata = metadata
         self._store = store
@@ -106,7 +106,7 @@ class Controller:
             topic = self._topics.find(name)
             if topic is not None and not topic.adopted:
                 return topic
-            if topic is None and self._placement.awaits(
+            if topic is None and self._follow_state.awaits(
                 name, self._topics
             ):  # followed since the caller asked
                 raise RequestRefused(
@@ -138,7 +138,7 @@ class Controller:
         self, new: NewTopic, take: Callable[[int], None], *, validate_only: bool = False
     ) -> Topic:
         self._topics.check_new_name(new.name)
-        self._placement.refuse_new(new.name)
+        self._follow_state.refuse_new(new.name)
         factor = new.replication_factor
         if factor == -1 and not new.assignments:
             factor = self._live.config.default_replication_factor
@@ -289,7 +289,7 @@ class Controller:
         await self._groups.forget_topic(
             topic.name, partial(self._metadata.run, self._store.forget_topic, topic.name)
         )
-        self._placement.forget(topic.name)
+        self._follow_state.forget(topic.name)
 
     async def create_partitions(
         self,
@@ -352,7 +352,7 @@ class Controller:
             NewPartitions().take(len(topic.partitions))
             check_topic(self._live.settings, topic.overrides)
             await self._add(topic, row)
-            self._placement.put(row)
+            self._follow_state.put(row)
 
     @uncancelled
     async def grow_followed(self, topic: Topic, count: int) -> None:
@@ -376,7 +376,7 @@ class Controller:
             after = replace(topic, overrides=overrides, compacted=compacted)
             await self._metadata.run(self._store.put_topic, _row(after), overrides, row)
             self._topics.put(after)
-            self._placement.put(row)
+            self._follow_state.put(row)
             self._partitions.obey_settings(after)
 
     @uncancelled
@@ -390,7 +390,7 @@ class Controller:
             topic = self._followed(topic)
             if not self._live.config.delete_topic_enable:
                 raise RequestRefused(ErrorCode.topic_deletion_disabled, "delete.topic.enable=false")
-            if self._placement.is_promoting(topic.name):
+            if self._follow_state.is_promoting(topic.name):
                 raise RequestRefused(
                     ErrorCode.invalid_request, f"{topic.name} is being promoted: it is kept"
                 )
@@ -433,7 +433,7 @@ class Controller:
             after = replace(topic, followed=False)
             stored = after if write is None else topic
             await self._metadata.run(self._store.put_topic, _row(stored), None, row)
-            self._placement.put(row)
+            self._follow_state.put(row)
             await self._partitions.lead(topic, row.epoch, row.committed)
             if write is not None:
                 await write()
@@ -454,7 +454,7 @@ class Controller:
                 after = replace(topic, followed=True)
                 await self._metadata.run(self._store.put_topic, _row(after), None, row)
                 self._topics.put(after)
-                self._placement.put(row)
+                self._follow_state.put(row)
                 # What was appended can be read until the source was asked what it has of it.
                 await self._partitions.change(
                     topic, lambda log: log.begin_following(log.log_end_offset)
@@ -488,7 +488,7 @@ class Controller:
 
     async def _put_settings(self, topic: Topic, overrides: Mapping[str, str]) -> Topic:
         """Store settings of a topic. An adopted topic with settings is treated like any other."""
-        is_compacted = topic.compacted or self._placement.compacts(topic.name)
+        is_compacted = topic.compacted or self._follow_state.compacts(topic.name)
         compacted = is_compacted and "cleanup.policy" not in overrides
         after = replace(
             topic,

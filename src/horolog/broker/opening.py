@@ -14,8 +14,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
+from horolog.broker.follow_state import source_of, undecided
 from horolog.broker.left_behind import LeftByKafka
-from horolog.broker.placement import source_of, undecided
 from horolog.broker.producers import FIRST_PRODUCER_ID
 from horolog.broker.settings import (
     StoredSettings,

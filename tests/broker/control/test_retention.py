@@ -19,7 +19,7 @@ def test_retention_is_explained_with_the_settings_that_it_was_judged_by(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.append("t", build_batch([LogRecord(NOW_MS, None, b"v")]))
-    partition, fit = broker.broker.partition("t", 0), partitions.as_many_as_fit
+    partition, fit = broker.broker.led("t", 0), partitions.as_many_as_fit
 
     def beside_a_change(*args: Any) -> Any:
         found = fit(*args)

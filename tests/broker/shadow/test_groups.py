@@ -152,11 +152,11 @@ def test_a_topic_that_is_promoted_takes_no_more_offsets_of_the_source(
     broker: RunningBroker,
 ) -> None:
     groups = follow(broker)
-    placement = broker.broker.placement
-    with placement.promoting("t"):
+    state = broker.broker.follow_state
+    with state.promoting("t"):
         apply(broker, groups, {"g": {("t", 0): 5}})
     assert committed(broker, "g") == {}
-    row = placement.rows["t"]._replace(led=True, epoch=9)
+    row = state.rows["t"]._replace(led=True, epoch=9)
     broker.run(broker.broker.controller.promote(broker.broker.topics.named("t"), row))
     apply(broker, groups, {"g": {("t", 0): 5}})
     assert committed(broker, "g") == {}

@@ -102,7 +102,7 @@ def lose_amid_markers(
     with markers_held(source, *held):
         assert producer.end(commit=commit) == 0
         if "out" not in held:
-            out = source.broker.partition("out", 0)
+            out = source.broker.led("out", 0)
             assert eventually(lambda: not out.log.has_open_transactions)
         assert is_here(shadow, source)
         source.stop()
@@ -130,7 +130,7 @@ def is_settled(broker: RunningBroker) -> bool:
     return eventually(
         lambda: (
             not broker.broker.transactions.is_loading
-            and not broker.broker.partition("out", 0).log.has_open_transactions
+            and not broker.broker.led("out", 0).log.has_open_transactions
             and committed(broker) != -ErrorCode.unstable_offset_commit
         )
     )
@@ -175,12 +175,12 @@ def test_commit_of_which_the_offset_did_not_come_is_named(
     """The state of a commit came, its records too, and the group's offset did not."""
     shadow = start("b", source)
     assert comes(shadow, 5)
-    with shadow.broker.placement.promoting(FOLLOWED_OFFSETS):  # it is not followed meanwhile
+    with shadow.broker.follow_state.promoting(FOLLOWED_OFFSETS):  # it is not followed meanwhile
         shadow.call(lambda: shadow.broker.shadow.follower.release(FOLLOWED_OFFSETS))
         with markers_held(source, *held_topics):
             assert transform(source).end() == 0
             if "out" not in held_topics:
-                out = source.broker.partition("out", 0)
+                out = source.broker.led("out", 0)
                 assert eventually(lambda: not out.log.has_open_transactions)
             states = [(TRANSACTION_STATE, index) for index in range(2)]
             assert is_caught_up(shadow, source, [("out", 0), *states])
@@ -535,7 +535,7 @@ def test_offsets_have_the_topic_ids_that_the_source_has_got_since(
         without = partial(TopicMetadata._replace, topic_id=None)
         patch.setattr(Source, "_read", lambda it, topic, known: plain(it, without(topic), known))
         shadow = start("b", source)
-        assert eventually(lambda: "in" in shadow.broker.placement.rows)
+        assert eventually(lambda: "in" in shadow.broker.follow_state.rows)
     assert comes(shadow, 5)
     here, there = (each.broker.topics.named("in").topic_id for each in (shadow, source))
     assert here != there

@@ -56,7 +56,7 @@ def has_status(broker: RunningBroker, status: str) -> bool:
 
 
 def is_open(broker: RunningBroker, topic: str) -> bool:
-    return bool(broker.broker.partition(topic, 0).log.has_open_transactions)
+    return bool(broker.broker.led(topic, 0).log.has_open_transactions)
 
 
 def lose(source: RunningBroker, shadow: RunningBroker) -> None:
@@ -321,7 +321,7 @@ def test_states_that_are_late_by_some_transactions_cut_none_and_fence_no_next_pr
     if opens:
         assert producer.send("t") == 0
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
-    with shadow.broker.placement.promoting(TRANSACTION_STATE):  # it is not followed meanwhile
+    with shadow.broker.follow_state.promoting(TRANSACTION_STATE):  # it is not followed meanwhile
         shadow.call(lambda: shadow.broker.shadow.follower.release(TRANSACTION_STATE))
         for _ in range(3):
             commit_to_both(producer)
@@ -594,7 +594,7 @@ def test_start_ends_what_a_killed_promotion_has_decided_of_former_transactions(
     assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))
     assert [producer.send("t"), producer.send("u")] == [0, 0]
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
-    with shadow.broker.placement.promoting("u"):  # it is not followed meanwhile
+    with shadow.broker.follow_state.promoting("u"):  # it is not followed meanwhile
         shadow.call(lambda: shadow.broker.shadow.follower.release("u"))
         assert producer.end(commit=commits) == 0
         assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))
@@ -627,7 +627,7 @@ def test_restarted_shadow_does_not_take_what_is_open_for_the_next_transaction(
         assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))
     assert [producer.send("t"), producer.send("u")] == [0, 0]
     assert is_caught_up(shadow, source, [*BOTH, *STATES])
-    with shadow.broker.placement.promoting("u"):  # it is not followed meanwhile
+    with shadow.broker.follow_state.promoting("u"):  # it is not followed meanwhile
         shadow.call(lambda: shadow.broker.shadow.follower.release("u"))
         assert producer.end() == 0
         assert eventually(lambda: not is_open(source, "t") and not is_open(source, "u"))

@@ -379,7 +379,7 @@ def test_a_partition_is_left_alone_that_is_released_while_another_is_waited_for(
     assert caught_up(shadow, "t")
     assert caught_up(shadow, "u", partitions=1)
     told: list[int] = []
-    promoting = shadow.broker.placement.promoting("t")  # it would end if nothing referred to it
+    promoting = shadow.broker.follow_state.promoting("t")  # it would end if nothing referred to it
     real = Log.led_in
 
     def led_in(log: Log, epoch: int) -> None:
@@ -522,7 +522,7 @@ def test_what_stands_before_an_address_is_neither_kept_nor_shown(
     promote(shadow)
     source.restart(horolog_demote_servers=shadow.address)
     source.client.demote(f"\x1b[31mFAKE\n://{shadow.address} , ,SSL://{shadow.address}")
-    assert source.broker.placement.source.servers == shadow.address
+    assert source.broker.follow_state.source.servers == shadow.address
 
 
 def test_a_pattern_that_takes_long_for_all_names_changes_nothing(
@@ -537,7 +537,7 @@ def test_a_pattern_that_takes_long_for_all_names_changes_nothing(
     with pytest.raises(RequestRefused, match="takes too long to match"):
         source.demote(shadow, "(?:(?:a*){30}){30}|t")
     assert source.append("t", batch(NOW_MS)) == 0
-    assert not source.broker.placement.is_following
+    assert not source.broker.follow_state.is_following
     source.demote(shadow, "(a+)+b|t")
     assert caught_up(source, "t")
 

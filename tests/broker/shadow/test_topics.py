@@ -13,7 +13,7 @@ from patience import PATIENCE_S
 from running_broker import NOW_MS, RunningBroker, a_broker
 from stored import lose_metadata, opened_store, spoil_state
 
-from horolog.broker import FollowedTopics, Placement, SourcePartition, SourceTopics, TopicAtSource
+from horolog.broker import FollowedTopics, FollowState, SourcePartition, SourceTopics, TopicAtSource
 from horolog.client import Address
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.metadata import MetadataStore, state
@@ -64,7 +64,7 @@ def test_a_topic_is_made_with_the_sources_id_partitions_and_settings(
     again = broker.broker.topics.named("t")
     assert again == made
     assert broker.log("t", 1).is_following
-    assert broker.broker.placement.source.cluster_id == "source-id"
+    assert broker.broker.follow_state.source.cluster_id == "source-id"
 
 
 def test_a_topic_of_a_kafka_without_ids_is_given_one(broker: RunningBroker) -> None:
@@ -127,7 +127,7 @@ def test_a_compacted_topic_is_cleaned_and_expires_by_its_settings(broker: Runnin
         assert not its.compacted
         assert its.overrides == given
         assert broker.log("t").config.cleanup_policy == {"compact", "delete"}
-        assert broker.broker.partition("t", 0).is_compacted
+        assert broker.broker.led("t", 0).is_compacted
         broker.restart()
     apply(broker, seen(topic(settings={"cleanup.policy": "delete"})))
     assert not broker.broker.topics.named("t").compacted
@@ -219,21 +219,21 @@ def test_a_source_whose_row_is_lost_is_not_taken_for_another_with_topics_of_the_
     broker.stop()
     spoil_state(broker.log_dir, state.SOURCE)
     broker.restart()
-    assert broker.broker.placement.source.cluster_id == ""
+    assert broker.broker.follow_state.source.cluster_id == ""
     other = seen(topic(topic_id=OTHER))._replace(cluster_id="other-id")
     for _ in range(2):
         with pytest.raises(RequestRefused, match="may be another cluster"):
             apply(broker, other)
     assert broker.broker.topics.named("t").topic_id == ONE
     assert not apply(broker, seen(topic()))
-    assert broker.broker.placement.source.cluster_id == "source-id"
+    assert broker.broker.follow_state.source.cluster_id == "source-id"
 
 
 def test_a_topic_that_is_being_promoted_is_not_deleted_as_at_the_source(
     broker: RunningBroker,
 ) -> None:
     apply(broker, seen(topic()))
-    with broker.broker.placement.promoting("t"):
+    with broker.broker.follow_state.promoting("t"):
         why = apply(broker, seen(deleted=frozenset({"t"})))
     assert "is being promoted" in why["t"]
     assert "t" in broker.broker.topics
@@ -261,8 +261,8 @@ def test_a_topic_whose_row_is_lost_is_followed_again_and_keeps_its_records(
 
 def test_a_promoted_topic_is_not_followed_again(broker: RunningBroker) -> None:
     apply(broker, seen(topic()))
-    placement: Placement = broker.broker.placement
-    row = placement.rows["t"]._replace(led=True, epoch=9)
+    state: FollowState = broker.broker.follow_state
+    row = state.rows["t"]._replace(led=True, epoch=9)
     broker.run(broker.broker.controller.promote(broker.broker.topics.named("t"), row))
     assert broker.append("t", batch(NOW_MS)) == 0
     assert broker.headers("t")[0].leader_epoch == 9

@@ -18,7 +18,7 @@ async def cut_partition(broker: BrokerParts, peer: Peer, topic: str, ask: AskCut
         RequestRefused: there is no such partition.
         StorageFailed: the partition is offline, or the disk refuses the clock of append times.
     """
-    partition, partitions = broker.partition(topic, ask.partition), broker.partitions
+    partition, partitions = broker.led(topic, ask.partition), broker.partitions
     clock_ms = await partitions.past(ask.at)
     await partition.writes.written()
     clock_ms = min(clock_ms, partitions.stamp_ms)  # it may have been lowered meanwhile

@@ -92,7 +92,7 @@ async def find_unread(broker: BrokerParts, peer: Peer, topic: str, ask: AskUnrea
         CorruptBatch: the log is damaged where it has to be read.
     """
     broker.groups.check_all_loaded()
-    partition, lags = broker.partition(topic, ask.partition), broker.group_lags
+    partition, lags = broker.led(topic, ask.partition), broker.group_lags
     config = tried_config(broker, topic, ask.settings) if ask.settings else None
     now_ms, start = broker.clock.now_ms(), max(0, ask.start)
     found = lags.behind_in(partition, TimeSlice(peer))

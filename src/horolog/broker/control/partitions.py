@@ -55,7 +55,7 @@ async def describe_times(
         RequestRefused: there is no such partition.
         StorageFailed: the disk refused.
     """
-    partition = broker.partition(topic, ask.partition)
+    partition = broker.led(topic, ask.partition)
     complete = await _complete(broker, peer, topic, partition)
     if not ask.sums:
         return PartitionTimes(*_NO_SUMS, *complete)
@@ -148,7 +148,7 @@ async def explain_lookup(
         RequestRefused: there is no such partition.
         StorageFailed: the disk refused.
     """
-    log = broker.partition(topic, ask.partition).log
+    log = broker.led(topic, ask.partition).log
     way = await broker.searchers.run(peer, lambda: log.way_to(ask.timestamp))
     return LookupReport(*way)
 
@@ -163,7 +163,7 @@ async def find_time_ranges(
         RequestRefused: there is no such partition.
         StorageFailed: the disk refused.
     """
-    log = broker.partition(topic, ask.partition).log
+    log = broker.led(topic, ask.partition).log
     window = TimeRange(
         ask.first,
         ask.last,
@@ -185,7 +185,7 @@ async def list_time_blocks(
         RequestRefused: there is no such partition.
         StorageFailed: the disk refused.
     """
-    log = broker.partition(topic, ask.partition).log
+    log = broker.led(topic, ask.partition).log
     of_append, start = ask.clock is RangeClock.APPEND, max(0, ask.start)
     found = await broker.searchers.run(
         peer, lambda: log.time_blocks(start, MOST_RANGES, of_append=of_append)
@@ -228,7 +228,7 @@ async def describe_cleaning(
         StorageFailed: the disk refused.
         CorruptBatch: the log is damaged where its times have to be read from it.
     """
-    partition, cleaner = broker.partition(topic, ask.partition), broker.cleaner
+    partition, cleaner = broker.led(topic, ask.partition), broker.cleaner
     now_ms = broker.clock.now_ms()
     state = await broker.searchers.run(peer, lambda: partition.log.cleanable(now_ms))
     why = next((why for left_out, why in cleaner.uncleanable() if left_out is partition), None)
@@ -258,7 +258,7 @@ async def explain_retention(
         StorageFailed: the disk refused.
         CorruptBatch: the log is damaged where it has to be read.
     """
-    partition = broker.partition(topic, ask.partition)
+    partition = broker.led(topic, ask.partition)
     view, opened = partition.log.look(), first_open(broker, peer, partition)
     config = tried_config(broker, topic, ask.settings) if ask.settings else None
     now_ms = broker.clock.now_ms() if ask.now is None else ask.now

@@ -49,7 +49,7 @@ def prepare_reset(broker: BrokerParts, name: str, values: Mapping[str, str]) -> 
     topic = broker.topics.named(name)
     refuse_followed(topic)
     indexes = _indexes(topic, values[APPEND_TIME_RESET.name].strip())
-    return partial(_reset_all, broker, [broker.partition(name, index) for index in indexes])
+    return partial(_reset_all, broker, [broker.led(name, index) for index in indexes])
 
 
 @performs(STAMP_CLOCK_RESET)

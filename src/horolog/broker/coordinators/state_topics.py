@@ -53,7 +53,7 @@ class StateTopic:
         """
         self.name = name
         self._create = create
-        self._live, self._clock, self._topics, self._partitions, self._placement = catalogue
+        self._live, self._clock, self._topics, self._partitions, self._follow_state = catalogue
         self._readers = readers
         self._loop = asyncio.get_running_loop()
 
@@ -75,7 +75,7 @@ class StateTopic:
         """True if the source writes it, which this broker follows; also before it is here."""
         topic = self._topics.find(self.name)
         if topic is None:
-            return self._placement.awaits(self.name, self._topics)
+            return self._follow_state.awaits(self.name, self._topics)
         return topic.followed
 
     @property

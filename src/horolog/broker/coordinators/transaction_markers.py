@@ -24,14 +24,14 @@ class LocalMarkers:
     """Ends transactions in the logs of partitions. For the event loop's thread only."""
 
     def __init__(self, catalogue: Catalogue, groups: GroupCoordinator) -> None:
-        _, self._clock, self._topics, self._partitions, self._placement = catalogue
+        _, self._clock, self._topics, self._partitions, self._follow_state = catalogue
         self._groups = groups
 
     def topic_id(self, topic: str) -> UUID | None:
         """Return the id of a topic that markers are written to here; None for others."""
         found = self._topics.find(topic)
         is_followed = found is not None and found.followed
-        if is_followed and (self._placement.is_following or topic == FOLLOWED_OFFSETS):
+        if is_followed and (self._follow_state.is_following or topic == FOLLOWED_OFFSETS):
             return None  # the source ends what is open there
         return self.known_id(topic)
 

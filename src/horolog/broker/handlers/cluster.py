@@ -120,7 +120,7 @@ def _refusal_of_client(request: Request[ApiVersionsRequest], broker: BrokerParts
 #
 # v0  flexible from the start
 # v1  brokers or controllers; only brokers are known here
-# v2  fenced brokers on request: there are none
+# v2  fenced brokers on request (KIP-1073)
 
 
 BROKERS: Final = 1
@@ -130,7 +130,7 @@ BROKERS: Final = 1
 def describe_cluster(
     request: Request[DescribeClusterRequest], broker: BrokerParts
 ) -> "DescribeClusterResponse":
-    """Describe this broker, which is also the controller."""
+    """Describe the brokers, and the one that takes changes of the cluster."""
     endpoint_type = request.body.endpoint_type
     if endpoint_type != BROKERS:
         return {
@@ -139,12 +139,14 @@ def describe_cluster(
             "cluster_id": broker.cluster_id,
             "brokers": [],
         }
-    here = broker.endpoint(request.peer.listener)
+    known = broker.placement.brokers(
+        request.peer.listener, fenced=request.body.include_fenced_brokers
+    )
     return {
         "error_code": ErrorCode.none,
         "endpoint_type": endpoint_type,
         "cluster_id": broker.cluster_id,
-        "controller_id": broker.config.node_id,
+        "controller_id": broker.placement.controller_id,
         "cluster_authorized_operations": (
             cluster_bits(broker, request.peer, ApiKey.DESCRIBE_CLUSTER)
             if request.body.include_cluster_authorized_operations
@@ -152,12 +154,13 @@ def describe_cluster(
         ),
         "brokers": [
             {
-                "broker_id": broker.config.node_id,
-                "host": here.host,
-                "port": here.port,
-                "rack": broker.config.broker_rack,
-                "is_fenced": False,
+                "broker_id": node.node_id,
+                "host": node.host,
+                "port": node.port,
+                "rack": node.rack,
+                "is_fenced": is_fenced,
             }
+            for node, is_fenced in known
         ],
     }
 

@@ -357,7 +357,7 @@ def _find(
                 raise RequestRefused(ErrorCode.unknown_topic_id, "no topic has this id")
             if not is_allowed:
                 raise refusal(TOPIC)
-            partition = broker.partition(name, requested.partition)
+            partition = broker.led(name, requested.partition)
             if request.version < _ZSTD_SINCE and partition.log.config.compression_type == "zstd":
                 raise RequestRefused(
                     ErrorCode.unsupported_compression_type,

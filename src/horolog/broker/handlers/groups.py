@@ -8,11 +8,15 @@ from horolog.broker.authorisation import refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers.results import apart_if, each
+from horolog.broker.placement.placement import Placement
 from horolog.broker.scheduling.codec_threads import Checkpoint
+from horolog.config import Endpoint
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.values import Join, Joined, Protocol, Sync, Synced
+from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from horolog.wire.acl import AclResource
 from horolog.wire.api import ApiKey
+from horolog.wire.leaders import NodeEndpoint
 from horolog.wire.requests import (
     FindCoordinatorRequest,
     HeartbeatRequest,
@@ -57,10 +61,10 @@ def commit_error_code(error: HorologError, version: int) -> ErrorCode:
     return error_code
 
 
-# --- FindCoordinator: the coordinator of a group or a transactional id, which is this broker
+# --- FindCoordinator: the coordinator of a group or a transactional id
 #
-# On a shadow, too: it answers InitProducerId with COORDINATOR_LOAD_IN_PROGRESS until a promotion,
-# which all clients retry. Here aiokafka gives up at that error.
+# Alone it is this broker. On a shadow, too: it answers InitProducerId until a promotion with
+# COORDINATOR_LOAD_IN_PROGRESS, which all clients retry. Here aiokafka gives up at that error.
 #
 # v1  coordinators of transactions
 # v2  like v1
@@ -75,6 +79,7 @@ TRANSACTION: Final = 1
 _SHARE: Final = 2
 
 _KINDS: Final = {GROUP: AclResource.GROUP, TRANSACTION: AclResource.TRANSACTIONAL_ID}
+_NO_NODE: Final = NodeEndpoint(-1, "", -1)
 _MANY_KEYS: Final = 1_000  # keys
 
 
@@ -82,10 +87,9 @@ _MANY_KEYS: Final = 1_000  # keys
 def find_coordinator(
     request: Request[FindCoordinatorRequest], broker: BrokerParts
 ) -> "FindCoordinatorResponse | Apart":
-    """Return this broker as the coordinator of every group and transactional id."""
+    """Return the coordinator of each group or transactional id."""
     body = request.body
-    here = broker.endpoint(request.peer.listener)
-    find = partial(_coordinator, broker.config.node_id, here.host, here.port, body.key_type)
+    find = partial(_coordinator, broker.placement, request.peer.listener, body.key_type)
     keys = body.coordinator_keys if request.version >= 4 else [body.key]
     kind = _KINDS.get(body.key_type)
     denied = frozenset[str]()
@@ -117,35 +121,43 @@ def _coordinators(
 
 
 def _coordinator(
-    node_id: int, host: str, port: int, key_type: int, denied: Container[str], key: str
+    placement: Placement, listener: Endpoint, key_type: int, denied: Container[str], key: str
 ) -> "Coordinator":
-    error, message = _refusal(key, key_type)
-    if key in denied:
-        refused = refusal(_KINDS[key_type])
+    error, message, node = ErrorCode.none, None, _NO_NODE
+    try:
+        if key in denied:
+            raise refusal(_KINDS[key_type])
+        node = placement.coordinator(_state_topic(key, key_type), key, listener)
+    except RequestRefused as refused:
         error, message = refused.code, str(refused)
-    is_here = error is ErrorCode.none
     return {
         "key": key,
         "error_code": error,
         "error_message": message,
-        "node_id": node_id if is_here else -1,
-        "host": host if is_here else "",
-        "port": port if is_here else -1,
+        "node_id": node.node_id,
+        "host": node.host,
+        "port": node.port,
     }
 
 
-def _refusal(key: str, key_type: int) -> tuple[ErrorCode, str | None]:
+def _state_topic(key: str, key_type: int) -> str:
+    """Return the internal topic of the coordinators of a kind.
+
+    Raises:
+        RequestRefused: there is none of this kind, or the key is empty.
+    """
     if key_type == GROUP:
         if not key:
-            return ErrorCode.invalid_group_id, "a group id must not be empty"
-    elif key_type == TRANSACTION:
+            raise RequestRefused(ErrorCode.invalid_group_id, "a group id must not be empty")
+        return CONSUMER_OFFSETS
+    if key_type == TRANSACTION:
         if not key:
-            return ErrorCode.invalid_request, "a transactional id must not be empty"
-    elif key_type == _SHARE:
-        return ErrorCode.invalid_request, "This broker has no share groups"
-    else:
-        return ErrorCode.invalid_request, f"there is no key type {key_type}"
-    return ErrorCode.none, None
+            raise RequestRefused(ErrorCode.invalid_request, "a transactional id must not be empty")
+        return TRANSACTION_STATE
+    why = f"there is no key type {key_type}"
+    if key_type == _SHARE:
+        why = "This broker has no share groups"
+    raise RequestRefused(ErrorCode.invalid_request, why)
 
 
 # --- JoinGroup: join a consumer group; completed with the rebalance ---------------------

@@ -236,9 +236,7 @@ def find(broker: BrokerParts, asked: Asked, index: int, leader_epoch: int, times
 
 
 def _log(broker: BrokerParts, topic: str, index: int, leader_epoch: int) -> ReadableLog:
-    log = broker.partition(topic, index).log
-    log.check_epoch(leader_epoch)
-    return log
+    return broker.led(topic, index, leader_epoch).log
 
 
 def _look(log: ReadableLog, timestamp: int, version: int, committed: bool) -> Found:

@@ -28,8 +28,8 @@ from horolog.broker.broker import BrokerParts
 from horolog.broker.coordinators.admission import Admitted, admit, transactional_header
 from horolog.broker.dispatch import Apart, Request, api, shortcut
 from horolog.broker.partition import Partition
-from horolog.broker.placement import not_leader
 from horolog.buffers import Buffer
+from horolog.config import Endpoint
 from horolog.errors import (
     BatchRefused,
     ErrorCode,
@@ -244,7 +244,7 @@ def produce_single(
     except WouldBlock:
         return None
     except HorologError as error:
-        return _single_refused(broker, asked, topic, error, partition, peer.host)
+        return _single_refused(broker, asked, topic, error, partition, peer)
     assert isinstance(appended, Appended)
     return _single_appended(broker, asked, appended, partition, peer.host)
 
@@ -278,7 +278,7 @@ async def _append_admitted(
         if not isinstance(appended, Appended):
             appended = await appended
     except HorologError as error:
-        return _single_refused(broker, asked, topic, error, partition, peer.host)
+        return _single_refused(broker, asked, topic, error, partition, peer)
     return _single_appended(broker, asked, appended, partition, peer.host)
 
 
@@ -298,12 +298,12 @@ def _single_refused(
     topic: Topic | None,
     error: HorologError,
     partition: Partition | None,
-    host: str,
+    peer: Peer,
 ) -> Reply:
     version, topic_id = asked.version, asked.topic_id
-    outcome = _refused(broker, topic, asked.partition, error, partition, asked.client_id, host)
+    outcome = _refused(broker, topic, asked.partition, error, partition, asked.client_id, peer)
     refused = ProducedTopic(asked.name, topic_id, [outcome])
-    leaders = _leaders(broker, [refused])
+    leaders = _leaders(broker, [refused], peer.listener)
     body = encode_produce_response(version, [refused], node_endpoints=leaders)
     return (response_prefix(ApiKey.PRODUCE, version, asked.correlation_id, len(body)), body)
 
@@ -341,7 +341,7 @@ def _reply(
             encode_produce_response,
             request.version,
             topics,
-            node_endpoints=_leaders(broker, topics),
+            node_endpoints=_leaders(broker, topics, request.peer.listener),
         )
         return (
             Apart(lambda checkpoint: (encode(checkpoint=checkpoint),))
@@ -365,13 +365,13 @@ def _note(
     result: Appended | HorologError,
 ) -> None:
     """Set the outcome of a batch that was appended or refused."""
-    client_id, host = request.client_id, request.peer.host
+    client_id, peer = request.client_id, request.peer
     index, partition = batch.outcome.partition_index, batch.partition
     if isinstance(result, HorologError):
-        batch.outcome = _refused(broker, batch.topic, index, result, partition, client_id, host)
+        batch.outcome = _refused(broker, batch.topic, index, result, partition, client_id, peer)
         return
     assert partition is not None
-    broker.note_appended(partition, result, request.version, client_id, host)
+    broker.note_appended(partition, result, request.version, client_id, peer.host)
     batch.outcome = ProducedPartition(
         index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset
     )
@@ -384,16 +384,16 @@ def _refused(
     error: HorologError,
     partition: Partition | None,
     client_id: str,
-    host: str,
+    peer: Peer,
 ) -> ProducedPartition:
     broker.traffic.refuse(None if partition is None else partition.topic, error)
     if partition is not None:
-        broker.append_warnings.note_refused(partition, error, client_id, host)
+        broker.append_warnings.note_refused(partition, error, client_id, peer.host)
     code = code_for(error)
     tells_start = isinstance(error, BatchRefused) or code is ErrorCode.unknown_server_error
     leader = None
     if code is ErrorCode.not_leader_or_follower and topic is not None:
-        leader = broker.placement.leader_hint(topic.name, index)
+        leader = broker.placement.leader_hint(topic.name, index, peer.listener)
     return ProducedPartition(
         index,
         code,
@@ -404,17 +404,17 @@ def _refused(
     )
 
 
-def _leaders(broker: BrokerParts, topics: Sequence[ProducedTopic]) -> list[NodeEndpoint]:
+def _leaders(
+    broker: BrokerParts, topics: Sequence[ProducedTopic], listener: Endpoint
+) -> list[NodeEndpoint]:
     """Return the endpoints of leaders that the results refer to."""
-    if broker.placement.seen is None:
-        return []
     named = {
         partition.current_leader.leader_id: (topic.name, partition.partition_index)
         for topic in topics
         for partition in topic.partitions
         if partition.current_leader is not None
     }
-    hints = [broker.placement.leader_hint(*where) for where in named.values()]
+    hints = [broker.placement.leader_hint(*where, listener) for where in named.values()]
     return [hint.node for hint in hints if hint is not None]
 
 
@@ -438,9 +438,7 @@ def find_partition(
         if version >= 13:
             code = ErrorCode.unknown_topic_id
         raise RequestRefused(code, "This server does not host this topic-partition.")
-    partition = broker.partition(topic.name, index)
-    if topic.followed:
-        raise not_leader(topic)
+    partition = broker.placement.writable(topic, index)
     if acks not in (-1, 0, 1):
         raise RequestRefused(
             ErrorCode.invalid_required_acks, f"acks={acks}, allowed are -1 (all), 0 and 1"

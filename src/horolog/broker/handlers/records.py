@@ -87,7 +87,7 @@ async def _delete(
     try:
         if not is_allowed:
             raise refusal(TOPIC)
-        partition = broker.partition(topic, requested.partition_index)
+        partition = broker.led(topic, requested.partition_index)
         check_owned(broker.topics.named(topic))
         start = await partition.change(lambda log: log.delete_records(requested.offset))
     except HorologError as error:
@@ -140,8 +140,7 @@ def _end(
     try:
         if not is_allowed:
             raise refusal(TOPIC)
-        log = broker.partition(topic, requested.partition).log
-        log.check_epoch(requested.current_leader_epoch)
+        log = broker.led(topic, requested.partition, requested.current_leader_epoch).log
         end = log.end_of_epoch(requested.leader_epoch)
         if end is not None:
             epoch, end_offset = end

@@ -10,6 +10,7 @@ from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers.results import cluster_bits, each, outcome_of
 from horolog.broker.new_topics import NewTopic
+from horolog.broker.placement.placement import PlacedPartition
 from horolog.broker.throttling import Mutations
 from horolog.config import describe_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
@@ -91,21 +92,16 @@ async def metadata(request: Request[MetadataRequest], broker: BrokerParts) -> "M
         ):
             operations = access.bits(peer, TOPIC, answer["name"] or "")
         answer["topic_authorized_operations"] = operations
-    here = broker.endpoint(peer.listener)
     of_cluster = NO_BITS
     if body.include_cluster_authorized_operations:
         of_cluster = cluster_bits(broker, peer, ApiKey.METADATA)
     return {
         "brokers": [
-            {
-                "node_id": broker.config.node_id,
-                "host": here.host,
-                "port": here.port,
-                "rack": broker.config.broker_rack,
-            }
+            {"node_id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack}
+            for node, _ in broker.placement.brokers(peer.listener)
         ],
         "cluster_id": broker.cluster_id,
-        "controller_id": broker.config.node_id,
+        "controller_id": broker.placement.controller_id,
         "cluster_authorized_operations": of_cluster,
         "topics": answers,
     }
@@ -196,7 +192,8 @@ async def _described(
     partitions = []
     for index in topic.partitions:
         await request.checkpoint()
-        partitions.append(_partition(broker, topic.name, index))
+        placed = broker.placement.partition(topic, index, request.peer.listener)
+        partitions.append(_partition(index, placed))
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,
@@ -206,19 +203,16 @@ async def _described(
     }
 
 
-def _partition(broker: BrokerParts, topic: str, index: int) -> "MetadataResponsePartition":
-    """Describe a partition: led by this broker, or without a leader if offline, as in Kafka 4."""
-    here = broker.config.node_id
-    partition = broker.partitions.get((topic, index))
-    is_served = partition is not None
+def _partition(index: int, placed: PlacedPartition) -> "MetadataResponsePartition":
+    error, leader, epoch, replicas, isr, offline = placed[:6]
     return {
-        "error_code": ErrorCode.none if is_served else ErrorCode.leader_not_available,
+        "error_code": error,
         "partition_index": index,
-        "leader_id": here if is_served else -1,
-        "leader_epoch": -1 if partition is None else partition.log.leader_epoch,
-        "replica_nodes": [here],
-        "isr_nodes": [here] if is_served else [],
-        "offline_replicas": [] if is_served else [here],
+        "leader_id": leader,
+        "leader_epoch": epoch,
+        "replica_nodes": replicas,
+        "isr_nodes": isr,
+        "offline_replicas": offline,
     }
 
 

@@ -9,7 +9,6 @@ from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers.results import PartOutcome, apart_if, each
 from horolog.broker.partition import Partition
-from horolog.broker.placement import not_leader
 from horolog.broker.scheduling.codec_threads import Checkpoint
 from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.patterns import name_pattern
@@ -126,11 +125,7 @@ def _led_partition(broker: BrokerParts, name: str, index: int) -> Partition:
     Raises:
         RequestRefused, StorageFailed: it is not served here, or another cluster leads it.
     """
-    partition = broker.partition(name, index)
-    topic = broker.topics.find(name)
-    if topic is not None and topic.followed:
-        raise not_leader(topic)
-    return partition
+    return broker.placement.writable(broker.topics.named(name), index)
 
 
 # --- ListTransactions: all transactional ids that pass the filters (KIP-664) ------------

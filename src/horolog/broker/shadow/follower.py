@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from horolog.broker.catalogue import Catalogue
+from horolog.broker.follow_state import connection_to
 from horolog.broker.following.appending import local
 from horolog.broker.following.fetching import Followed, LeaderFetcher, SourceLeader
-from horolog.broker.placement import connection_to
 from horolog.broker.scheduling.blocking_thread import BlockingThread
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.shadow.source import Source
@@ -90,7 +90,7 @@ class Follower:
         """
         self.why: str | None = None
         """Reason why the source cannot be looked at; None if it can."""
-        self._live, self._clock, self._topics, self._partitions, self._placement = catalogue
+        self._live, self._clock, self._topics, self._partitions, self._follow_state = catalogue
         self._followed_topics = followed_topics
         self._loop = asyncio.get_running_loop()
         self._following: _Following | None = None
@@ -105,7 +105,7 @@ class Follower:
 
     def start(self) -> None:
         """Follow the current source, if there is one."""
-        if self._following is None and self._placement.is_following:
+        if self._following is None and self._follow_state.is_following:
             thread = BlockingThread("horolog-follow-source")
             task = asyncio.create_task(self._run(), name="follow")
             self._following = _Following(thread, task)
@@ -256,7 +256,7 @@ class Follower:
 
     async def _look(self) -> float:
         """Look at the source and apply its changes; return how many seconds the source took."""
-        following, row = self._following, self._placement.source
+        following, row = self._following, self._follow_state.source
         if following is None or row is None:
             return 0
         if following.source is None:
@@ -264,7 +264,7 @@ class Follower:
             following.config = config
             following.source = Source(
                 config,
-                self._placement.wants,
+                self._follow_state.wants,
                 row.cluster_id or None,
                 own_cluster_id=self._partitions.cluster_id,
             )
@@ -286,7 +286,7 @@ class Follower:
             its = seen.topics.get(topic.name)
             if not topic.followed or self._topics.find(topic.name) is not topic:
                 continue
-            if its is not None and not self._placement.follows(topic, its.topic_id):
+            if its is not None and not self._follow_state.follows(topic, its.topic_id):
                 continue  # it is another topic, or is being promoted
             for index in topic.partitions:
                 to_follow.add((topic.name, index))

@@ -60,7 +60,7 @@ class FollowedGroups:
     """Groups of the source. For the event loop's thread only."""
 
     def __init__(self, catalogue: Catalogue, groups: GroupCoordinator) -> None:
-        _, self._clock, self._topics, _, self._placement = catalogue
+        _, self._clock, self._topics, _, self._follow_state = catalogue
         self._groups = groups
         self._seen: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._refused: dict[str, str] = {}
@@ -71,7 +71,7 @@ class FollowedGroups:
 
     def source_ids(self) -> dict[str, UUID | None]:
         """Return the ids that the followed topics have at the source; None where it has none."""
-        rows = self._placement.rows
+        rows = self._follow_state.rows
         return {name: rows[name].source_id for name in self.topic_ids() if name in rows}
 
     @property
@@ -186,5 +186,5 @@ class FollowedGroups:
         topic = self._topics.find(key[0])
         if topic is None or topic.topic_id != asked.get(key[0]) or key[1] not in topic.partitions:
             return None
-        takes = topic.followed if closing else self._placement.takes_commits(topic)
+        takes = topic.followed if closing else self._follow_state.takes_commits(topic)
         return topic if takes else None

@@ -96,7 +96,7 @@ class Promotions:
     ) -> None:
         self.done: dict[str, list[PromotedEntry]] = {}
         """Outcome of promotions since the start, by topic."""
-        _, self._clock, self._topics, self._partitions, self._placement = catalogue
+        _, self._clock, self._topics, self._partitions, self._follow_state = catalogue
         self._controller = controller
         self._groups = groups
         self._producer_ids = producer_ids
@@ -144,12 +144,12 @@ class Promotions:
             said = {name: [*notes(name)] for name in followed}
             confirmed = self._confirmed()
             arrived = self._arrived()
-            held.enter_context(self._placement.promoting(*stopped))
+            held.enter_context(self._follow_state.promoting(*stopped))
             for name in stopped:
                 self._follower.release(name)
-            source = self._placement.source
+            source = self._follow_state.source
             if asked is None and source is not None and not source.ended:
-                await self._placement.put_source(source._replace(ended=True))
+                await self._follow_state.put_source(source._replace(ended=True))
             ends = Ends({}, {}, {})
             try:
                 if stopped:
@@ -213,7 +213,7 @@ class Promotions:
         """
         topic = self._topics.find(TRANSACTION_STATE)
         is_followed = topic is not None and topic.followed
-        is_led = topic is not None and not is_followed and topic.name in self._placement.rows
+        is_led = topic is not None and not is_followed and topic.name in self._follow_state.rows
         still = {} if topic is None else await self._stop(topic, [])
         if topic is not None and len(still) < len(topic.partitions):
             raise StorageFailed(f"{TRANSACTION_STATE} is offline: see the log of this broker")
@@ -321,7 +321,7 @@ class Promotions:
                 await appending
 
     def _found_led(self, topic: Topic) -> None:
-        row = self._placement.rows.get(topic.name)
+        row = self._follow_state.rows.get(topic.name)
         if topic.name not in self.done:
             epoch = -1 if row is None else row.epoch
             entry = PromotedEntry(topic.name, epoch, text="it was led here already")
@@ -370,12 +370,12 @@ class Promotions:
         """Return the row of a topic that is led here, with its first leader epoch."""
         epoch = epoch_after(
             max(
-                self._placement.source_epoch(topic.name),
+                self._follow_state.source_epoch(topic.name),
                 *(end.epoch for end in still.values()),
                 0,
             )
         )
-        before = self._placement.rows.get(topic.name)
+        before = self._follow_state.rows.get(topic.name)
         row = FollowedRow(topic.name, None, True, epoch, "{}")
         if before is not None:
             row = before._replace(led=True, epoch=max(epoch, before.epoch))

@@ -14,14 +14,14 @@ from horolog.broker.catalogue import Catalogue
 from horolog.broker.controller import Controller
 from horolog.broker.coordinators.group_coordinator import GroupCoordinator
 from horolog.broker.coordinators.transaction_coordinator import TransactionCoordinator
-from horolog.broker.following.appending import local
-from horolog.broker.placement import (
+from horolog.broker.follow_state import (
     allowed_servers,
     connection_to,
     is_selected,
     match_all,
     widened,
 )
+from horolog.broker.following.appending import local
 from horolog.broker.producers import ProducerIds
 from horolog.broker.scheduling.blocking_thread import BlockingThread
 from horolog.broker.scheduling.turns import TimeSlice
@@ -69,7 +69,7 @@ class Shadow:
         producer_ids: ProducerIds,
         access: FollowedAccess,
     ) -> None:
-        self._live, _, self._topics, self._partitions, self._placement = catalogue
+        self._live, _, self._topics, self._partitions, self._follow_state = catalogue
         self._controller = controller
         self._groups = groups
         self._transactions = transactions
@@ -98,10 +98,10 @@ class Shadow:
 
         Transactions are not ended before that has decided on them.
         """
-        source = self._placement.source
+        source = self._follow_state.source
         is_ended = source is not None and source.ended
         return any(
-            topic.followed and (is_ended or self._placement.is_interrupted(topic))
+            topic.followed and (is_ended or self._follow_state.is_interrupted(topic))
             for topic in self._topics
             if topic.name != FOLLOWED_OFFSETS
         )
@@ -115,11 +115,11 @@ class Shadow:
             self._start()
 
     def _start(self) -> None:
-        source = self._placement.source
+        source = self._follow_state.source
         if source is not None and not source.ended and self._groups_task is None:
             self.follower.start()
             self._groups_task = asyncio.create_task(
-                self._follow_state(source), name="follow groups and rights"
+                self._follow_groups_and_rights(source), name="follow groups and rights"
             )
 
     async def stop(self) -> None:
@@ -136,7 +136,7 @@ class Shadow:
             await asyncio.gather(task, return_exceptions=True)
         await self.follower.stop()
 
-    async def _follow_state(self, source: SourceRow) -> None:
+    async def _follow_groups_and_rights(self, source: SourceRow) -> None:
         """Follow the source's groups, rights and quotas until this is cancelled."""
         thread, loop, said = BlockingThread("horolog-follow-groups"), asyncio.get_running_loop(), ""
         try:
@@ -181,7 +181,7 @@ class Shadow:
 
     async def _ask_access(self, source: SourceRow, thread: BlockingThread) -> None:
         """Copy rights and quotas of a known source that does not copy them from here itself."""
-        seen = self._placement.seen
+        seen = self._follow_state.seen
         if seen is None:
             return
         if self._partitions.cluster_id in seen.upstream:  # one removed there would come back
@@ -215,7 +215,7 @@ class Shadow:
             finally:
                 await self.followed_topics.drop_offsets()
                 self._transactions.start()
-                if not self._placement.is_following:
+                if not self._follow_state.is_following:
                     await self._stop()
 
     def promoted(self, names: tuple[str, ...]) -> Iterator[PromotedEntry]:
@@ -251,14 +251,18 @@ class Shadow:
         seen = await _look(given, self._partitions.cluster_id)
         async with self._lock:
             self._check_source(given, seen)
-            source = widened(self._placement.source, given._replace(cluster_id=seen.cluster_id))
-            known = {*seen.topics, *(topic.name for topic in self._topics), *self._placement.rows}
+            source = widened(self._follow_state.source, given._replace(cluster_id=seen.cluster_id))
+            known = {
+                *seen.topics,
+                *(topic.name for topic in self._topics),
+                *self._follow_state.rows,
+            }
             for source_row in (given, source):
                 await asyncio.to_thread(match_all, source_row, known)
             chosen = choose(self._topics, seen, self._latest_epoch)
             await self._stop()
             try:
-                await self._placement.put_source(source, self._promoted_once(given))
+                await self._follow_state.put_source(source, self._promoted_once(given))
                 for topic, row in chosen:
                     if topic.name == TRANSACTION_STATE:
                         await self._transactions.begin_anew()
@@ -284,7 +288,7 @@ class Shadow:
 
     def _promoted_once(self, given: SourceRow) -> list[str]:
         """Return the asked topics that were promoted and then deleted."""
-        rows = self._placement.rows.values()
+        rows = self._follow_state.rows.values()
         led = (row.topic for row in rows if row.led and is_selected(given, row.topic))
         return [name for name in led if name not in self._topics]
 
@@ -294,13 +298,13 @@ class Shadow:
                 ErrorCode.inconsistent_cluster_id,
                 f"{given.servers} is this broker, or has a copy of its log directory",
             )
-        for topic in filter(self._placement.is_interrupted, self._topics):
+        for topic in filter(self._follow_state.is_interrupted, self._topics):
             raise RequestRefused(
                 ErrorCode.policy_violation,
                 f"the promotion of {topic.name} was interrupted: complete it first, with `horolog "
                 "promote` of the same topics",
             )
-        source = self._placement.source
+        source = self._follow_state.source
         followed = [topic.name for topic in self._topics if topic.followed]
         if followed and source is not None and source.cluster_id not in ("", seen.cluster_id):
             raise RequestRefused(
@@ -329,10 +333,10 @@ class Shadow:
 
     def source(self) -> Following:
         """Describe the followed cluster, without its topics; without an id if there is none."""
-        row = self._placement.source
+        row = self._follow_state.source
         if row is None:
             return Following(None, "", "", False, None, (), (), None)
-        seen = self._placement.seen
+        seen = self._follow_state.seen
         upstream = () if row.ended or not row.cluster_id else (row.cluster_id,)
         return Following(
             row.cluster_id,
@@ -349,7 +353,7 @@ class Shadow:
     async def entries(self) -> AsyncIterator[FollowedEntry]:
         """Yield the progress of each partition, and notes about each topic, in order."""
         turns = TimeSlice()
-        rows = self._placement.rows
+        rows = self._follow_state.rows
         names = {topic.name for topic in self._topics if topic.followed}
         for name in sorted({*names, *rows, *self.followed_topics.refused}):
             await turns.pause()
@@ -362,8 +366,8 @@ class Shadow:
                 yield self._of_partition(name, index, self.follower.status_of((name, index)))
 
     def _of_topic(self, name: str, topic: Topic | None) -> FollowedEntry | None:
-        row = self._placement.rows.get(name)
-        if topic is not None and self._placement.is_interrupted(topic):
+        row = self._follow_state.rows.get(name)
+        if topic is not None and self._follow_state.is_interrupted(topic):
             text = "its promotion was interrupted: `horolog promote` continues with it"
             return FollowedEntry(name, None, FollowedState.WAITING, text=text)
         if row is not None and row.led:
@@ -388,9 +392,9 @@ class Shadow:
             partition = self._partitions.find(name, index)
             end = None if partition is None else partition.log.log_end_offset
             why = "it is not being followed now"
-            if self._placement.source is None:
+            if self._follow_state.source is None:
                 why = "it is not known which cluster it is of: start with --follow, or promote it"
-            elif not self._placement.source.topics:
+            elif not self._follow_state.source.topics:
                 why = "the stored pattern of topics was dropped: start with --follow and another"
             if partition is None:
                 why = self._partitions.why_offline(name, index)

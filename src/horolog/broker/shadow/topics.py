@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 
 from horolog.broker.catalogue import Catalogue
 from horolog.broker.controller import Controller
-from horolog.broker.placement import is_selected, leads_some
+from horolog.broker.follow_state import is_selected, leads_some
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.source_topics import SourceTopics, TopicAtSource
 from horolog.config import Settings, check_topic
@@ -43,12 +43,12 @@ class FollowedTopics:
         # What a topic was at the source and here when there was nothing left to do.
         self._done: dict[str, tuple[UUID | None, int, Mapping[str, str] | None, Topic | None]] = {}
         self._left_out: set[str] = set()
-        self._live, _, self._topics, self._partitions, self._placement = catalogue
+        self._live, _, self._topics, self._partitions, self._follow_state = catalogue
         self._controller = controller
 
     def known(self) -> dict[str, UUID | None]:
         """Return the followed topics with their ids at the source."""
-        rows = self._placement.rows
+        rows = self._follow_state.rows
         return {name: row.source_id for name, row in rows.items() if not row.led}
 
     def refused_settings(self, name: str) -> dict[str, str]:
@@ -56,7 +56,7 @@ class FollowedTopics:
 
         Settings that were altered here are not among them.
         """
-        row = self._placement.rows.get(name)
+        row = self._follow_state.rows.get(name)
         if row is None or row.led:
             return {}
         return _split(self._live.settings, settings_of_source(row.settings))[1]
@@ -68,7 +68,7 @@ class FollowedTopics:
             RequestRefused: the source is this broker.
             StorageFailed: it cannot be stored which cluster is followed.
         """
-        source = self._placement.source
+        source = self._follow_state.source
         if source is None or source.ended:
             return
         if seen.cluster_id == self._partitions.cluster_id:
@@ -79,8 +79,8 @@ class FollowedTopics:
             )
         if source.cluster_id != seen.cluster_id:
             self._check_known(source.servers, seen)
-            await self._placement.put_source(source._replace(cluster_id=seen.cluster_id))
-        self._placement.seen = seen
+            await self._follow_state.put_source(source._replace(cluster_id=seen.cluster_id))
+        self._follow_state.seen = seen
         refused = dict(seen.unreadable)
         waiting = [topic for topic in seen.topics.values() if self._takes(topic.name)]
         turns = TimeSlice()
@@ -119,7 +119,7 @@ class FollowedTopics:
                 what = name_at_source(name)
                 _LOG.info("%s of the source is not followed: transactions are led here", what)
             return False
-        return self._placement.wants(name)
+        return self._follow_state.wants(name)
 
     @property
     def _leads_transactions(self) -> bool:
@@ -132,7 +132,7 @@ class FollowedTopics:
     @property
     def _is_of_shadow(self) -> bool:
         """True if the source follows a cluster itself, which has the groups of its transactions."""
-        seen = self._placement.seen
+        seen = self._follow_state.seen
         return seen is not None and len(seen.upstream) > 1
 
     async def drop_offsets(self) -> None:
@@ -142,10 +142,10 @@ class FollowedTopics:
         of another cluster. Where the disk refuses, the next look or start does it.
         """
         offsets = self._topics.find(FOLLOWED_OFFSETS)
-        if offsets is None or self._placement.is_promoting(FOLLOWED_OFFSETS):
+        if offsets is None or self._follow_state.is_promoting(FOLLOWED_OFFSETS):
             return
         others = any(topic.followed for topic in self._topics if topic is not offsets)
-        is_over = not self._placement.is_following and not others
+        is_over = not self._follow_state.is_following and not others
         if is_over or self._leads_transactions or self._is_of_shadow:
             try:
                 await self._controller.drop_followed(offsets)
@@ -169,7 +169,7 @@ class FollowedTopics:
         at_source = (theirs.topic_id, len(theirs.partitions), theirs.settings)
         if topic is not None and self._done.get(theirs.name) == (*at_source, topic):
             return
-        row = self._placement.rows.get(theirs.name)
+        row = self._follow_state.rows.get(theirs.name)
         if topic is not None and not topic.followed:
             raise _refusal(
                 "a topic of that name is led here; `horolog follow --demote` makes this broker "
@@ -232,7 +232,7 @@ class FollowedTopics:
         self, topic: Topic, row: FollowedRow, theirs: TopicAtSource, settings: Mapping[str, str]
     ) -> None:
         after = _row(theirs, settings)
-        if after == self._placement.rows.get(topic.name):
+        if after == self._follow_state.rows.get(topic.name):
             return
         changes: dict[str, str | None] = {}
         if not topic.adopted:  # else it has the settings that nothing is known of
@@ -257,8 +257,13 @@ class FollowedTopics:
             _LOG.warning("%s is followed without its setting %s: %s", name, setting, why)
 
     async def _delete(self, name: str) -> None:
-        topic, row = self._topics.find(name), self._placement.rows.get(name)
-        if topic is None or row is None or row.led or not is_selected(self._placement.source, name):
+        topic, row = self._topics.find(name), self._follow_state.rows.get(name)
+        if (
+            topic is None
+            or row is None
+            or row.led
+            or not is_selected(self._follow_state.source, name)
+        ):
             return
         _check_deletable(topic, row)
         await self._controller.delete_followed(topic)

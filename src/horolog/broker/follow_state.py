@@ -1,7 +1,7 @@
-"""Knows who leads each topic: this broker, or the cluster that it follows (docs/following.md).
+"""The cluster that this broker follows, and topics that are or were followed.
 
-A topic that another cluster leads has `Topic.followed`. Handlers ask `Placement`; `Controller`
-changes it in the same step as the topic, after the rows are stored.
+A topic that another cluster leads has `Topic.followed`. `Controller` changes its row in the same
+step as the topic, after it is stored. Handlers ask `placement`.
 """
 
 import logging
@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.broker.scheduling.metadata_thread import MetadataThread
@@ -23,26 +22,14 @@ from horolog.metadata.store import MetadataStore
 from horolog.metadata.topics import MAX_NAME_LENGTH, Topic
 from horolog.patterns import given_pattern, name_pattern
 from horolog.storage.names import FOLLOWED_INTERNAL, INTERNAL_TOPICS
-from horolog.wire.leaders import CurrentLeader, NodeEndpoint
 
 _LOG = logging.getLogger(__name__)
 
-_MOST_NODE_ID: Final = (1 << 31) - 1
 
+class FollowState:
+    """State of following. For the event loop's thread; any thread may call `wants`."""
 
-class LeaderHint(NamedTuple):
-    """Address of the leader of a followed partition, for clients that can use it (KIP-951)."""
-
-    current: CurrentLeader
-    node: NodeEndpoint
-
-
-class Placement:
-    """Leaders of topics. For the event loop's thread; any thread may call `wants`."""
-
-    def __init__(
-        self, node_id: int, metadata: MetadataThread, store: MetadataStore, stored: Stored
-    ) -> None:
+    def __init__(self, metadata: MetadataThread, store: MetadataStore, stored: Stored) -> None:
         self.source = stored.source
         """Cluster that is or was followed. Its id is empty until it was reached once."""
         self.rows = {row.topic: row for row in stored.followed}
@@ -50,7 +37,6 @@ class Placement:
         self.seen: SourceTopics | None = None
         """Last snapshot of the source."""
         self._held: set[str] = set()
-        self._node_id = node_id
         self._metadata = metadata
         self._store = store
 
@@ -117,22 +103,6 @@ class Placement:
                 f"{name} cannot be created here: this broker follows the topics of "
                 f"{self.source.servers} that match {self.source.topics}. Create it there",
             )
-
-    def leader_hint(self, topic: str, index: int) -> LeaderHint | None:
-        """Return the leader of a followed partition, as the source last reported it."""
-        seen = self.seen
-        found = None if seen is None else seen.topics.get(topic)
-        if seen is None or found is None or index >= len(found.partitions):
-            return None
-        partition = found.partitions[index]
-        address = None if partition.leader is None else seen.brokers.get(partition.leader)
-        if address is None or partition.leader is None or partition.leader_epoch is None:
-            return None
-        # A client keeps one connection for each node id.
-        is_ours = partition.leader == self._node_id
-        node_id = _MOST_NODE_ID - partition.leader if is_ours else partition.leader
-        current = CurrentLeader(node_id, partition.leader_epoch)
-        return LeaderHint(current, NodeEndpoint(node_id, *address))
 
     # --- changes ----------------------------------------------------------------------
 
@@ -296,15 +266,6 @@ def undecided(
     """
     rows = {row.topic for row in known}
     return {name for name in names if name not in rows and is_selected(source, name)}
-
-
-def not_leader(topic: Topic) -> RequestRefused:
-    """Return the refusal of a producer by a broker that follows."""
-    return RequestRefused(
-        ErrorCode.not_leader_or_follower,
-        f"{topic.name} is followed from another cluster, which leads it: write there, or end that "
-        f"with `horolog promote {topic.name}`",
-    )
 
 
 def widened(before: SourceRow | None, source: SourceRow) -> SourceRow:
