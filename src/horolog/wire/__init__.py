@@ -40,7 +40,8 @@ __getattr__, __dir__ = lazy_names(
         ),
         "config_resources": "ResourceType",
         "features": (
-            "APPEND_TIME BY_APPEND_TIME BY_CREATE_TIME FEATURES SEEN_TIME WITH_APPEND_TIMES"
+            "APPEND_TIME BY_APPEND_TIME BY_CREATE_TIME FEATURES REPLICATION SEEN_TIME "
+            "WITH_APPEND_TIMES"
         ),
         "fetch": "DivergingEpoch FetchedAbort FetchedPartition FetchedTopic encode_fetch_response",
         "frame": (

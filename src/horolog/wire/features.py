@@ -32,6 +32,9 @@ WITH_SEEN_TIMES: Final = 64
 UNKNOWN_TIME: Final = -(1 << 63)
 """The timestamp of a record whose append time is unknown."""
 
+REPLICATION: Final = "horolog.replication"
+"""Announced, 0 to 1, in the registration of a broker of a cluster: it is one of horolog."""
+
 FEATURES: Final = MappingProxyType(
     dict.fromkeys(
         sorted(
