@@ -142,7 +142,7 @@ def test_every_field_of_the_typed_settings_is_an_obeyed_setting_and_the_other_wa
         "security_inter_broker_protocol",
     }
     read_too = {"log_flush_scheduler_interval_ms"}  # a fallback, and an interval of its own
-    of_listeners = {"listener_limits", "logins", "metrics_tls", "tls"}
+    of_listeners = {"cluster", "listener_limits", "logins", "metrics_tls", "tls"}
     fields = set(BrokerConfig.__dataclass_fields__)
     assert fields == (obeyed - resolved) | read_too | of_listeners
 

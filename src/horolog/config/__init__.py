@@ -7,6 +7,7 @@ topic, broker   effective settings as typed values: `TopicConfig`, `BrokerConfig
 describe    settings as DescribeConfigs returns them
 alter       changes while the broker runs
 properties  the format of `server.properties`; `providers` of values from elsewhere
+cluster     membership in a cluster of Apache Kafka's controllers
 listeners   the broker's endpoints; `tls` and `logins` of clients; `exposure` refuses open ones
 releases    releases of Apache Kafka that settings name
 """
@@ -18,6 +19,7 @@ from horolog.extras import lazy_names
 if TYPE_CHECKING:
     from horolog.config.alter import *
     from horolog.config.broker import *
+    from horolog.config.cluster import *
     from horolog.config.describe import *
     from horolog.config.exposure import *
     from horolog.config.listeners import *
@@ -37,6 +39,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "alter": "Operation SettingChange alter_broker alter_group alter_topic check_topic",
         "broker": "BrokerConfig",
+        "cluster": "ClusterConfig ControllerAddress",
         "describe": (
             "DescribedSetting Synonym describe_broker describe_cluster describe_group "
             "describe_topic"

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from horolog.config.cluster import ClusterConfig
 from horolog.config.listeners import INT_MAX, Endpoint, ListenerLimits
 from horolog.config.logins import Login
 from horolog.config.tls import ListenerTls
@@ -91,6 +92,8 @@ class BrokerConfig:
     # Between brokers.
     inter_broker_listener_name: str = "PLAINTEXT"
     inter_broker_protocol_version: str = "3.9-IV0"
+    cluster: ClusterConfig | None = None
+    """The cluster that this broker is part of; None for a node alone."""
 
     # Producers and groups.
     producer_id_expiration_ms: int = 86_400_000

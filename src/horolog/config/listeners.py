@@ -14,7 +14,7 @@ from typing import NamedTuple
 _ENDPOINT = re.compile(
     r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9A-Fa-f:.]*(?:%[\w.-]+)?\]|[^:/\[\]\s]*):(?P<port>[0-9]{1,5})"
 )
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 INT_MAX = (1 << 31) - 1
 INTER_BROKER = "inter.broker.listener.name"
 INTER_PROTOCOL = "security.inter.broker.protocol"
@@ -72,10 +72,10 @@ def parse_protocols(text: str) -> dict[str, str]:
     protocols = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, protocol = part.partition(":")
-        if protocol.upper() not in _PROTOCOLS:
+        if protocol.upper() not in PROTOCOLS:
             raise ValueError(
                 f"Invalid value {part} for configuration listener.security.protocol.map: "
-                f"allowed is NAME:PROTOCOL, the protocol one of {', '.join(_PROTOCOLS)}"
+                f"allowed is NAME:PROTOCOL, the protocol one of {', '.join(PROTOCOLS)}"
             )
         protocols[name.upper()] = protocol.upper()
     return protocols
@@ -117,7 +117,7 @@ def _serving(texts: Iterable[str], setting: str, skipped: Collection[str]) -> tu
 
 def _require_served(endpoint: Endpoint, protocols: Mapping[str, str]) -> None:
     protocol = protocols.get(endpoint.name, endpoint.name)
-    if protocol not in _PROTOCOLS:
+    if protocol not in PROTOCOLS:
         raise ValueError(
             f"listeners={endpoint}: no protocol is given for the name {endpoint.name}; "
             f"add it to listener.security.protocol.map as {endpoint.name}:PLAINTEXT"

@@ -18,6 +18,7 @@ from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from horolog.config.broker import BrokerConfig
+from horolog.config.cluster import parse_cluster
 from horolog.config.consumer_groups import check_group, consumer_group_settings
 from horolog.config.listeners import (
     INTER_BROKER,
@@ -63,6 +64,7 @@ _RESOLVED = frozenset(
     {
         "listeners",
         "advertised_listeners",
+        "cluster",
         "log_dir",
         "inter_broker_listener_name",
         "listener_limits",
@@ -369,6 +371,7 @@ class Settings:
             "inter_broker_listener_name": between,
             "tls": tls,
             "metrics_tls": parse_metrics_tls(names, given) if is_https else None,
+            "cluster": parse_cluster(self._broker_value, given, protocols, between, advertised),
         }
 
     def _limits(self, listener: str) -> ListenerLimits:
