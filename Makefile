@@ -14,7 +14,7 @@ MORE :=
 # Brokers and Spark's workers start by the hundred: compiling every module at each start takes longer than the start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test kernels test-core test-spark test-without-numba thorough soak lint format peers bench interop release release-test sizes site pictures image clean check-python check-java
+.PHONY: help demo test kernels test-core test-spark test-without-numba thorough soak cluster lint format peers bench interop release release-test sizes site pictures image clean check-python check-java
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,11 @@ STEPS ?= 240
 
 soak: $(MARK) ## kill the broker hundreds of times under load: make soak KILLS=300 STARTS=1000 STEPS=240 SEED=
 	@KILLS=$(KILLS) STARTS=$(STARTS) STEPS=$(STEPS) SEED=$(SEED) $(BIN)/python -m pytest -m soak tests/faults
+
+BROKERS ?= khh
+CONTROLLERS ?= 1
+cluster: $(MARK) check-java ## a cluster with Apache Kafka's controllers: make cluster BROKERS=khh CONTROLLERS=1 (k Kafka, h horolog)
+	@$(BIN)/python -m tools.cluster --brokers $(BROKERS) --controllers $(CONTROLLERS)
 
 lint: $(MARK) ## style, types, layers, growth
 	@$(BIN)/ruff format --check src tests bench tools examples
