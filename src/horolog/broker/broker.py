@@ -20,7 +20,7 @@ from horolog.broker.background_tasks import BackgroundTasks, PeriodicTask
 from horolog.broker.catalogue import Catalogue
 from horolog.broker.cleaner import Cleaner
 from horolog.broker.controller import Controller
-from horolog.broker.coordinators.admission import ProducerTurns
+from horolog.broker.coordinators.admission import OtherCoordinators, ProducerTurns
 from horolog.broker.coordinators.carrying_state import carry_groups, carry_transactions
 from horolog.broker.coordinators.group_coordinator import GroupCoordinator
 from horolog.broker.coordinators.group_lag import SAMPLE_INTERVAL_MS, GroupLags
@@ -181,6 +181,8 @@ class BrokerParts:
         self.producer_ids = ProducerIds(self.metadata, store, highest + 1)
         self.producer_clients = ProducerClients()
         self.producer_turns = ProducerTurns()
+        self.other_coordinators: OtherCoordinators | None = None
+        """Coordinators of transactions where they are other brokers of a cluster."""
         self.markers = LocalMarkers(catalogue, self.groups)
         self.transactions = TransactionCoordinator(
             live,

@@ -1,6 +1,9 @@
 """Broker of an Apache Kafka (KRaft) cluster; imported only where a node joins one.
 
-controllers   finds the active controller, and asks it: on the event loop, or in a thread
-placement     who leads, who is a broker, who coordinates, by the controllers' metadata
-relaying      requests that change the cluster, passed on to the active controller
+controllers        finds the active controller, and asks it: on the event loop, or in a thread
+other_brokers      connections to other brokers
+placement          who leads, who is a broker, who coordinates, by the controllers' metadata
+producer_ids       producer ids of blocks that the controllers allocate
+relaying           requests that change the cluster, passed on to the active controller
+remote_admission   asks the coordinators of transactions, which are other brokers
 """

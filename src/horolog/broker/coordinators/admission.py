@@ -5,8 +5,8 @@ wait for each other there, so that its batches reach the logs in the order of th
 """
 
 import asyncio
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from horolog.broker.coordinators.transaction_coordinator import (
@@ -24,6 +24,8 @@ from horolog.record.batch import (
     parse_header,
 )
 from horolog.storage.names import TopicPartition
+from horolog.storage.producers.states import Admission
+from horolog.transactions.values import ProducerIdentity
 
 
 class Admitted(NamedTuple):
@@ -34,6 +36,8 @@ class Admitted(NamedTuple):
     is_strict: bool
     codes: Mapping[TopicPartition, ErrorCode]
     """Codes of the partitions that get a batch of the transaction."""
+    admissions: Mapping[TopicPartition, Admission] = {}
+    """Admissions that were made before another broker was asked."""
 
     def refuse_unless_in(self, partition: TopicPartition) -> None:
         """Refuse the batch of a partition that is not in the transaction.
@@ -84,21 +88,43 @@ def transactional_header(records: Buffer | None) -> BatchHeader | None:
     return header if is_of_one else None
 
 
+class OtherCoordinators(Protocol):
+    """Coordinators that are other brokers."""
+
+    async def admitted(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+        produce_version: int,
+    ) -> Admitted:
+        """Return the codes of a Produce request's partitions."""
+        ...
+
+
 async def admit(
     transactions: TransactionCoordinator,
     transactional_id: str,
     headers: Mapping[TopicPartition, BatchHeader],
     produce_version: int,
+    others: OtherCoordinators | None = None,
 ) -> Admitted:
-    """Ask the coordinator about all transactional batches of a request, if there are any."""
+    """Ask the coordinator about all transactional batches of a request, if there are any.
+
+    Args:
+        others: the coordinators of a cluster; None where this broker coordinates.
+    """
     is_strict = produce_version >= ADDS_PARTITIONS_SINCE
     if not headers:
         return Admitted(-1, is_strict, {})
     producers = {(header.producer_id, header.producer_epoch) for header in headers.values()}
-    (producer_id, epoch), *others = producers
+    (producer_id, epoch), *further = producers
     codes: Mapping[TopicPartition, ErrorCode]
-    if others:  # Kafka refuses the request, too
+    if further:  # Kafka refuses the request, too
         codes = dict.fromkeys(headers, ErrorCode.invalid_producer_id_mapping)
+    elif others is not None:
+        producer = ProducerIdentity(producer_id, epoch)
+        return await others.admitted(transactional_id, producer, headers, produce_version)
     else:
         codes = await transactions.admit(
             transactional_id, producer_id, epoch, headers.keys(), produce_version

@@ -49,6 +49,7 @@ _OF_COORDINATORS: Final = (
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.coordinator_not_available,
     ErrorCode.not_coordinator,
+    ErrorCode.network_exception,
 )
 
 
@@ -256,7 +257,7 @@ class TransactionCoordinator:
             try:
                 await self.add_partitions(transactional_id, producer, partitions, SECOND_FLOW)
             except RequestRefused as error:
-                return dict.fromkeys(partitions, _produce_code(error.code, produce_version))
+                return dict.fromkeys(partitions, produce_code(error.code, produce_version))
         return self.admitted(
             transactional_id, producer_id, producer_epoch, partitions, produce_version
         )
@@ -279,10 +280,8 @@ class TransactionCoordinator:
         try:
             codes = self.verify(transactional_id, producer, partitions)
         except RequestRefused as error:
-            return dict.fromkeys(partitions, _produce_code(error.code, produce_version))
-        return {
-            partition: _produce_code(code, produce_version) for partition, code in codes.items()
-        }
+            return dict.fromkeys(partitions, produce_code(error.code, produce_version))
+        return {partition: produce_code(code, produce_version) for partition, code in codes.items()}
 
     def verify(
         self,
@@ -454,7 +453,7 @@ class TransactionCoordinator:
             raise unavailable(error) from error
 
 
-def _produce_code(code: ErrorCode, version: int) -> ErrorCode:
+def produce_code(code: ErrorCode, version: int) -> ErrorCode:
     """Return the code of Produce, as clients of a version retry it, for a coordinator's."""
     if code is ErrorCode.producer_fenced:
         return ErrorCode.invalid_producer_epoch

@@ -139,7 +139,11 @@ async def produce(request: Request[ProduceRequest], broker: BrokerParts) -> Repl
                     ):
                         headers[TopicPartition(partition.topic, partition.index)] = header
                 admitted = await admit(
-                    broker.transactions, body.transactional_id, headers, request.version
+                    broker.transactions,
+                    body.transactional_id,
+                    headers,
+                    request.version,
+                    broker.other_coordinators,
                 )
                 await _begin(request, broker, batches, admitted)
     finally:  # the client may have gone: what is being appended is finished all the same
@@ -271,7 +275,8 @@ async def _append_admitted(
             header, headers = transactional_header(records), {}
             if header is not None and not _is_adopted(topic):
                 headers[TopicPartition(partition.topic, partition.index)] = header
-            admitted = await admit(broker.transactions, transactional_id, headers, version)
+            others = broker.other_coordinators
+            admitted = await admit(broker.transactions, transactional_id, headers, version, others)
             admission = None if header is None else _admission(admitted, topic, partition)
             now_ms = broker.clock.now_ms()
             appended = partition.writes.append(records, now_ms, version, peer, admission=admission)
@@ -329,8 +334,11 @@ def _admission(admitted: Admitted, topic: Topic | None, partition: Partition) ->
             "counts as aborted; give it a setting first (retention.ms, say) if it is to take "
             "transactions",
         )
-    admitted.refuse_unless_in(TopicPartition(partition.topic, partition.index))
-    return partition.admit(admitted.producer_id, is_strict=admitted.is_strict)
+    key = TopicPartition(partition.topic, partition.index)
+    admitted.refuse_unless_in(key)
+    return admitted.admissions.get(key) or partition.admit(
+        admitted.producer_id, is_strict=admitted.is_strict
+    )
 
 
 def _reply(

@@ -176,7 +176,7 @@ class AppendableLog(ReadableLog):
             WouldBlock: the append would block, and may not; there is no effect.
             BatchRefused: an idempotent producer is out of sequence (45) or fenced (47).
             RequestRefused: the log follows another broker (6), or a marker is of an earlier epoch
-                (47) or coordinator (35).
+                (47) or coordinator (52).
             CorruptBatch: a batch of a source is damaged, not whole, or not behind those before it.
                 Those before it are in the log.
             StorageFailed: the disk refused. The log is as it was, unless it was the flush that

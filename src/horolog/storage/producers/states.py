@@ -375,6 +375,11 @@ class Producers:
         """Return True if a producer's transaction that began at an offset has not ended."""
         return self._open.get(producer_id) == first_offset
 
+    def has_open(self, producer_id: int, epoch: int) -> bool:
+        """Return True if a producer has an open transaction in this epoch. Any thread may ask."""
+        state = self._states.get(producer_id)
+        return state is not None and state.epoch == epoch and producer_id in self._open
+
     def check_end(self, ended: TransactionEnd) -> None:
         """Refuse a marker that is not of the producer's last coordinator, or epoch.
 
@@ -382,7 +387,7 @@ class Producers:
         (KAFKA-19999).
 
         Raises:
-            RequestRefused: the epoch is over (47), or the coordinator is (35), or no producer of
+            RequestRefused: the epoch is over (47), or the coordinator is (52), or no producer of
                 transactions can have that id (49).
         """
         producer_id, producer_epoch, coordinator_epoch, _, is_strict = ended
