@@ -231,7 +231,7 @@ def _read_partition(
         if committed:
             aborted = _aborted(view, offset, size, stable)
         if with_append_times:
-            aborted = _with_append_times(view, offset, size, aborted, seen=seen)
+            aborted = with_append_time_entries(view, offset, size, aborted, seen=seen)
     except HorologError as error:
         return FetchedPartition(requested.partition_index, code_for(error))
     return FetchedPartition(
@@ -257,7 +257,7 @@ def _aborted(view: LogView, offset: int, size: int, end_offset: int) -> list[Fet
     return [FetchedAbort(entry.producer_id, entry.first_offset) for entry in found]
 
 
-def _with_append_times(
+def with_append_time_entries(
     view: LogView, offset: int, size: int, aborted: Sequence[FetchedAbort] | None, *, seen: bool
 ) -> Sequence[FetchedAbort]:
     """Add the append times of the records: a count of the entries before them, then each stretch.

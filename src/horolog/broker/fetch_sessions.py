@@ -68,6 +68,7 @@ class SessionPartition:
         "replica_start_offset",
         "topic",
         "topic_id",
+        "watched",
     )
 
     def __init__(self, topic: FetchTopic, requested: FetchPartition) -> None:
@@ -84,6 +85,8 @@ class SessionPartition:
         self.current_leader_epoch = requested.current_leader_epoch
         self.last_fetched_epoch = requested.last_fetched_epoch
         self.replica_start_offset = requested.log_start_offset
+        self.watched: object = None
+        """State of the last look at it, for a replica that had everything; None to look again."""
 
     def has_no_news(self, log: ReadableLog) -> bool:
         """True if a read certainly returns nothing that the client does not know."""

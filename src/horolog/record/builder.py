@@ -85,9 +85,9 @@ def build_batch(
     return new_head(base_offset, length, leader_epoch, covered, payload) + payload
 
 
-def empty_batch(first_offset: int, last_offset: int) -> bytes:
+def empty_batch(first_offset: int, last_offset: int, leader_epoch: int = -1) -> bytes:
     """Return a batch without records that covers these offsets: consumers continue behind it."""
-    header = parse_header(build_batch((), base_offset=first_offset))
+    header = parse_header(build_batch((), base_offset=first_offset, leader_epoch=leader_epoch))
     return with_records(header._replace(last_offset_delta=last_offset - first_offset), b"")
 
 
