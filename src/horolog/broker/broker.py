@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from horolog.broker.append_warnings import LOOK_INTERVAL_MS, AppendWarnings
 from horolog.broker.audit import LoginCounts
@@ -70,6 +70,9 @@ from horolog.storage.log_dir.log_dir import OpeningProgress
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from horolog.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from horolog.broker.cluster.relaying import Relay
 
 _LOG = logging.getLogger(__name__)
 
@@ -202,6 +205,8 @@ class BrokerParts:
             catalogue, self.controller, self.groups, self.transactions, self.producer_ids, access
         )
         self.open_transactions = OpenTransactions(self.topics, self.transactions)
+        self.relay: Relay | None = None
+        """Passes requests on to the controllers of a cluster; None where the broker is alone."""
         self.faults: Faults | None = None
         """The faults that tests set; None where the broker was started without them."""
         self.left_behind = opened.left_behind

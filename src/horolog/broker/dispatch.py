@@ -179,7 +179,13 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[Reply | None]] = set()
         self._large_in_flight = 0
         self._codec = CodecThreads()
-        self._served = {key: _Served(handler, *SUPPORTED[key]) for key, handler in HANDLERS.items()}
+        self._relay = relay = broker.relay
+        self._relayed = frozenset[ApiKey]() if relay is None else relay.whole
+        self._served = {
+            key: _Served(handler, *SUPPORTED[key])
+            for key, handler in HANDLERS.items()
+            if key not in self._relayed
+        }
         self.shortcuts = _SHORTCUTS
 
     def __call__(
@@ -212,6 +218,9 @@ class Dispatcher:
         key, version, _, client_id, position = header
         served = self._served.get(key)
         if served is None or not served.min_version <= version <= served.max_version:
+            if self._relay is not None and key in self._relayed:
+                self._authorise(peer, key)
+                return self._task(self._relay.answer(header, frame, peer), peer)
             return refuse_version(header)
         self._authorise(peer, key)
         body = decode_request(key, version, frame, position, FIELDS_AT_ONCE)

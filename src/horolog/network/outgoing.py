@@ -90,6 +90,11 @@ class OutgoingConnection:
         self._why: HorologError | None = None
         self._is_closed = False
 
+    @property
+    def abilities(self) -> Abilities | None:
+        """What the broker announced on the last connection; None before the first one."""
+        return None if self._opened is None else self._opened.abilities
+
     async def connected(self, *, timeout_ms: int) -> Abilities:
         """Return what the broker supports, and connect to it if necessary.
 

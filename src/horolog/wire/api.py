@@ -116,6 +116,7 @@ class ApiKey(IntEnum):
     LIST_CONFIG_RESOURCES = 74, 0, 1, 0
     ADD_RAFT_VOTER = 80, 0, 1, 0
     REMOVE_RAFT_VOTER = 81, 0, 0, 0
+    UNREGISTER_CONTROLLER = 94, 0, 0, 0
 
     @property
     def title(self) -> str:
@@ -139,6 +140,7 @@ OF_CONTROLLERS: Final = frozenset(
         ApiKey.ASSIGN_REPLICAS_TO_DIRS,
         ApiKey.ADD_RAFT_VOTER,
         ApiKey.REMOVE_RAFT_VOTER,
+        ApiKey.UNREGISTER_CONTROLLER,
     }
 )
 """APIs that only controllers answer: a broker asks them, or relays them for its clients."""

@@ -32,6 +32,8 @@ class VersionChange(NamedTuple):
 
     lacks: frozenset[str] = frozenset()  # names of fields, each of one structure of the message
     extra: tuple[Extra, ...] = ()
+    like: ApiKey | None = None  # an API that kio lacks: another one with nearly the same messages
+    name: str | None = None  # of its message
 
 
 _SAME: Final = VersionChange()
@@ -153,6 +155,18 @@ NEWER: Final[Mapping[tuple[str, ApiKey], Mapping[int, VersionChange]]] = Mapping
         },
         ("response", ApiKey.TXN_OFFSET_COMMIT): {
             6: _by_id("TxnOffsetCommitResponseTopic"),
+        },
+        # The removal of a controller's registration: the same as of a broker's.
+        ("request", ApiKey.UNREGISTER_CONTROLLER): {
+            0: VersionChange(
+                frozenset({"broker_id"}),
+                (Extra("UnregisterBrokerRequest", None, "controller_id", "int32"),),
+                ApiKey.UNREGISTER_BROKER,
+                "UnregisterControllerRequest",
+            )
+        },
+        ("response", ApiKey.UNREGISTER_CONTROLLER): {
+            0: VersionChange(like=ApiKey.UNREGISTER_BROKER, name="UnregisterControllerResponse")
         },
         # KIP-1331: why a group was not deleted.
         ("request", ApiKey.DELETE_GROUPS): {3: _SAME},

@@ -845,3 +845,7 @@ class RemoveRaftVoterRequest:
     cluster_id: str | None
     voter_id: int
     voter_directory_id: UUID | None
+
+
+class UnregisterControllerRequest:
+    controller_id: int

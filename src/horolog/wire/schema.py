@@ -101,7 +101,7 @@ def load(kind: Kind, api_key: ApiKey, version: int) -> Shape:
     for changes, step in ((OLDER, 1), (NEWER, -1)):
         change = changes.get((kind, api_key), {}).get(version)
         if change is not None:
-            neighbour = load(kind, api_key, version + step)
+            neighbour = load(kind, change.like or api_key, version + (0 if change.like else step))
             return _changed(neighbour, change, api_key if kind == "request" else None)
     message = declaration(kind, api_key, version)
     return _shape(message, api_key if kind == "request" else None)
@@ -147,7 +147,8 @@ def _changed(neighbour: Shape, change: VersionChange, request: ApiKey | None) ->
             names = [known.name for known in plain]
             place = len(names) if extra.before is None else names.index(extra.before)
             plain.insert(place, _field(extra))
-    return Shape(neighbour.name, neighbour.is_flexible, tuple(plain), neighbour.tagged, request)
+    name = change.name or neighbour.name
+    return Shape(name, neighbour.is_flexible, tuple(plain), neighbour.tagged, request)
 
 
 def _field(extra: Extra) -> Field:

@@ -26,7 +26,7 @@ from horolog.client.security import AuthenticationFailed, NoToken, Security
 from horolog.config import host_port
 from horolog.errors import ErrorCode, HorologError, Misconfigured, RequestRefused
 from horolog.network.outgoing import OutgoingConnection
-from horolog.wire.api import ApiKey
+from horolog.wire.api import ApiKey, Versions
 from horolog.wire.malformed import MalformedResponse
 
 __all__ = [
@@ -343,6 +343,14 @@ class Controllers:
                     step = search.send(body)
         except StopIteration as end:
             return end.value
+
+    @property
+    def versions(self) -> Mapping[int, Versions] | None:
+        """Versions that the active controller announced; None before it was asked something."""
+        active = self.known.active
+        connection = None if active is None else self._connections.get(active.address)
+        abilities = None if connection is None else connection.abilities
+        return None if abilities is None else abilities.versions
 
     async def close(self) -> None:
         """Close the connections; requests that wait fail."""

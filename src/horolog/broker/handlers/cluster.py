@@ -83,7 +83,7 @@ def api_versions(
         "error_code": ErrorCode.none,
         "api_keys": [
             {"api_key": key, "min_version": versions.min, "max_version": versions.max}
-            for key, versions in served().items()
+            for key, versions in _offered(broker).items()
         ],
         "supported_features": [
             {"name": name, "min_version": levels.min, "max_version": levels.max}
@@ -96,6 +96,15 @@ def api_versions(
             if level
         ],
     }
+
+
+def _offered(broker: BrokerParts) -> dict[ApiKey, Versions]:
+    """Return what is served here, or relayed to the controllers in the versions they know."""
+    relay, offered = broker.relay, served()
+    if relay is None:
+        return offered
+    here = {key: versions for key, versions in offered.items() if key not in relay.keys}
+    return dict(sorted((here | relay.offered()).items()))
 
 
 def _refusal_of_client(request: Request[ApiVersionsRequest], broker: BrokerParts) -> ErrorCode:

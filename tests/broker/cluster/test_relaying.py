@@ -1,0 +1,211 @@
+"""Requests that change the cluster are passed on to the controllers as they are."""
+
+import asyncio
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from every_request import requests
+from raw_connection import encoded
+from relayed import FakeControllers
+from running_broker import RunningBroker
+
+from horolog.broker import Dispatcher
+from horolog.broker.cluster.relaying import RELAYED, SPLIT, Relay, packed_address, packed_principal
+from horolog.errors import ErrorCode, HorologError
+from horolog.network import Hangup, Peer
+from horolog.wire import ApiKey, Versions, decode_response, parse_response_header
+from horolog.wire.error_responses import error_response
+
+WHOLE = sorted(RELAYED - SPLIT)
+ADDRESS = bytes((192, 0, 2, 7))
+
+
+class Relaying:
+    """A broker that relays to controllers of the test; clients are alice's."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        self.controllers = FakeControllers()
+        self.broker = broker
+        self.peer = Peer(broker.bound[0], "192.0.2.7")
+        self.peer.authenticate("User:alice")
+
+        def relay() -> Dispatcher:
+            broker.broker.relay = Relay(self.controllers)
+            return Dispatcher(broker.broker)
+
+        self.dispatcher = broker.call(relay)
+        topic = broker.broker.topics.find("t")
+        self.fields = requests(topic.topic_id)
+
+    def frame(self, key: ApiKey, version: int, fields: Any = None) -> bytes:
+        given = self.fields.get(key, {}) if fields is None else fields
+        given = given(version) if callable(given) else given
+        header = struct.pack(">hhih", key, version, 77, 2) + b"me"
+        tags = b"\x00" if version >= key.flexible_from else b""
+        return header + tags + encoded(key, version, given)
+
+    def ask(self, key: ApiKey, version: int, fields: Any = None) -> bytes:
+        """The response with its header, without its length."""
+        frame = self.frame(key, version, fields)
+
+        async def ask() -> Any:
+            answer = self.dispatcher(frame, self.peer)
+            return await answer if isinstance(answer, asyncio.Future) else answer
+
+        packed = b"".join(self.broker.run(ask()))
+        assert len(packed) - 4 == int.from_bytes(packed[:4], "big")
+        return packed[4:]
+
+    def decoded(self, key: ApiKey, version: int, fields: Any = None) -> Any:
+        answer = self.ask(key, version, fields)
+        correlation_id, position = parse_response_header(answer, key, version)
+        assert correlation_id == 77
+        return decode_response(key, version, answer, position)
+
+
+@pytest.fixture
+def relaying(broker: RunningBroker) -> Iterator[Relaying]:
+    broker.create_topic("t")
+    found = Relaying(broker)
+    yield found
+    broker.call(found.dispatcher.close)
+    broker.broker.relay = None
+
+
+@pytest.mark.parametrize("key", WHOLE, ids=[key.title for key in WHOLE])
+def test_every_version_of_it_reaches_the_controller_and_the_client_unchanged(
+    relaying: Relaying, key: ApiKey
+) -> None:
+    answers: list[bytes] = []
+
+    def answer(relayed: Any) -> Any:
+        its = relayed.header
+        error = error_response(key, its.api_version, relayed.body, 88, "of the controller")
+        answers.append(repr(error).encode())
+        return error
+
+    relaying.controllers.answer = answer
+    for version in range(key.versions.min, key.versions.max + 1):
+        body = relaying.decoded(key, version)
+        seen = relaying.controllers.seen[-1]
+        assert seen.frame == relaying.frame(key, version), "undecoded, with its own header"
+        assert seen.header[:4] == (key, version, 77, "me")
+        assert (seen.principal, seen.address) == (packed_principal("User:alice"), ADDRESS)
+        assert "88" in repr(body)
+    assert len(relaying.controllers.seen) == key.versions.max + 1 - key.versions.min
+
+
+@pytest.mark.parametrize("key", WHOLE, ids=[key.title for key in WHOLE])
+def test_without_a_controller_everything_in_it_is_refused(relaying: Relaying, key: ApiKey) -> None:
+    relaying.controllers.failure = HorologError("no controller answers")
+    for version in range(key.versions.min, key.versions.max + 1):
+        body = relaying.decoded(key, version)
+        expected = error_response(key, version, body, ErrorCode.request_timed_out, "")
+        code = getattr(body, "error_code", None)
+        if code is not None:
+            assert code == ErrorCode.request_timed_out
+        else:
+            assert str(int(ErrorCode.request_timed_out)) in repr(body) or not any(expected.values())
+
+
+def test_no_handler_of_the_broker_alone_answers_what_is_relayed(relaying: Relaying) -> None:
+    relaying.controllers.answer = lambda _: {
+        "throttle_time_ms": 0,
+        "topics": [{"name": "new", "error_code": 0}],
+    }
+    fields = {"topics": [{"name": "new", "num_partitions": 1, "replication_factor": 1}]}
+    assert relaying.decoded(ApiKey.CREATE_TOPICS, 4, fields).topics[0].error_code == 0
+    assert "new" not in relaying.broker.broker.topics
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(ErrorCode.cluster_authorization_failed, id="this broker may not relay"),
+        pytest.param(ErrorCode.invalid_request, id="not forwardable"),
+        pytest.param(ErrorCode.principal_deserialization_failure, id="principal"),
+        pytest.param(b"", id="empty"),
+        pytest.param(b"\x00\x00\x00", id="cut"),
+        pytest.param(struct.pack(">ib", 76, 0), id="another request"),
+    ],
+)
+def test_an_envelope_that_fails_is_an_error_of_the_broker(
+    relaying: Relaying, answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    relaying.controllers.answer = lambda _: answer
+    for _ in range(2):
+        body = relaying.decoded(ApiKey.UNREGISTER_BROKER, 0, {"broker_id": 9})
+        assert body.error_code == ErrorCode.unknown_server_error
+    is_denied = answer is ErrorCode.cluster_authorization_failed
+    assert caplog.text.count("CLUSTER_ACTION") == is_denied, "once"
+
+
+def test_a_version_that_the_controller_lacks_ends_the_connection(relaying: Relaying) -> None:
+    relaying.controllers.answer = lambda _: ErrorCode.unsupported_version
+    with pytest.raises(Hangup, match="CreateTopics v7 is not served by the active controller"):
+        relaying.ask(ApiKey.CREATE_TOPICS, 7)
+    relaying.controllers.versions = {ApiKey.CREATE_TOPICS: Versions(2, 6)}
+    seen = len(relaying.controllers.seen)
+    for key, version in ((ApiKey.CREATE_TOPICS, 7), (ApiKey.UNREGISTER_CONTROLLER, 0)):
+        with pytest.raises(Hangup, match="not served by the active controller"):
+            relaying.ask(key, version)
+    assert len(relaying.controllers.seen) == seen
+
+
+def test_clients_are_offered_the_versions_that_both_know(relaying: Relaying) -> None:
+    def offered() -> dict[int, Versions]:
+        keys = relaying.decoded(ApiKey.API_VERSIONS, 3).api_keys
+        return {it.api_key: Versions(it.min_version, it.max_version) for it in keys}
+
+    before = offered()
+    assert set(before) >= RELAYED
+    assert before[ApiKey.CREATE_TOPICS] == ApiKey.CREATE_TOPICS.versions
+    relaying.controllers.versions = {
+        ApiKey.CREATE_TOPICS: Versions(2, 9),
+        ApiKey.ALTER_CONFIGS: Versions(0, 1),
+        ApiKey.ADD_RAFT_VOTER: Versions(5, 6),
+    }
+    after = offered()
+    assert set(after) & RELAYED == {ApiKey.CREATE_TOPICS, ApiKey.ALTER_CONFIGS}
+    assert after[ApiKey.CREATE_TOPICS] == (2, 7)
+    assert after[ApiKey.ALTER_CONFIGS] == (0, 1)
+    assert {it: after[it] for it in after if it not in RELAYED} == {
+        it: before[it] for it in before if it not in RELAYED
+    }
+
+
+def test_clients_without_a_name_are_given_no_tokens(relaying: Relaying) -> None:
+    relaying.peer = Peer(relaying.broker.bound[0], "192.0.2.7")
+    relaying.peer.authenticate("User:ANONYMOUS")
+    body = relaying.decoded(ApiKey.CREATE_DELEGATION_TOKEN, 3, {"renewers": []})
+    assert body.error_code == ErrorCode.delegation_token_request_not_allowed
+    assert not relaying.controllers.seen
+
+
+def test_principals_and_addresses_are_packed_as_kafka_packs_them() -> None:
+    assert packed_principal("User:alice") == b"\x00\x00\x05User\x06alice\x00\x00"
+    assert packed_principal("User:CN=a:b") == b"\x00\x00\x05User\x07CN=a:b\x00\x00"
+    assert packed_address("192.0.2.7") == ADDRESS
+    assert packed_address("::ffff:192.0.2.7") == ADDRESS
+    assert packed_address("fe80::1%eth0") == bytes.fromhex("fe80" + "00" * 13 + "01")
+    assert packed_address("") == bytes(4)
+
+
+def test_a_topic_that_a_client_named_is_asked_for_once(relaying: Relaying) -> None:
+    relaying.controllers.answer = lambda _: {"topics": []}
+    relay = relaying.broker.broker.relay
+
+    async def ask() -> None:
+        for name in ("a", "a", "b"):
+            relay.create_topic(name, "me", relaying.peer)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    relaying.broker.run(ask())
+    names = [it.body.topics[0].name for it in relaying.controllers.seen]
+    assert names == ["a", "b"]
+    first = relaying.controllers.seen[0]
+    assert (first.header.client_id, first.body.topics[0].num_partitions) == ("me", -1)
+    assert first.principal == packed_principal("User:alice")
