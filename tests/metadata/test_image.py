@@ -45,7 +45,10 @@ def test_a_change_of_a_partition_raises_the_epochs_that_it_does_not_say() -> Non
         directories=(A,),
     )
     image.apply(m.ClearElr(""))
-    assert image.topics["a"].partitions[0].elr is None
+    cleared = image.topics["a"].partitions[0]
+    assert (cleared.elr, cleared.partition_epoch) == (None, 4)
+    image.apply(m.ClearElr("a"))
+    assert image.topics["a"].partitions[0] == cleared
 
 
 def test_a_removed_topic_takes_its_partitions_and_settings_with_it() -> None:

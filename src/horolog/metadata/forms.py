@@ -55,6 +55,63 @@ _CONFIG = TopicConfig(retention_ms=-1, retention_bytes=-1)
 _logger = logging.getLogger(__name__)
 
 
+def open_metadata_log(
+    files: Files,
+    log_dir: str,
+    now_ms: int,
+    *,
+    synced: int | None,
+    irregular: Sequence[str] = (),
+) -> Log:
+    """Open the log in a log directory, and recover it; a new one is made.
+
+    Args:
+        synced: offset below which all is on the disk; None if unknown.
+        irregular: names of segments that something else has; it is set aside.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    directory = f"{log_dir}/{PARTITION}"
+    _make(files, log_dir)
+    for moved in clear_the_way(files, directory, irregular):
+        _logger.warning("%s is not a regular file, and was set aside under this name", moved)
+    plan = LoadPlan(
+        _CONFIG,
+        now_ms,
+        is_clean=False,
+        checkpointed=Checkpointed(recovery_point=synced, high_watermark=names.MAX_BASE_OFFSET),
+        topic_id=TOPIC_ID,
+        follows=True,
+    )
+    log, report = load_log(files, directory, PARTITION, plan)
+    for note in (*report.notes, *report.warnings):
+        _logger.warning("%s", note)
+    return log
+
+
+def _make(files: Files, log_dir: str) -> None:
+    """Make the directory, unless it exists."""
+    directory = f"{log_dir}/{PARTITION}"
+    if not _exists(files, directory):
+        files.make_directory(directory)
+        write_topic_id(files, f"{directory}/{names.PARTITION_METADATA}", TOPIC_ID, sync=True)
+        files.sync_path(log_dir)
+
+
+def _exists(files: Files, directory: str) -> bool:
+    """Return True if the directory exists.
+
+    Raises:
+        NotRegular: something else has its name.
+    """
+    if not files.exists(directory):
+        return False
+    if os.path.islink(directory) or not os.path.isdir(directory):
+        raise NotRegular(f"{directory} is not a directory")
+    return True
+
+
 class KafkaForm:
     """Segments and snapshots of `__cluster_metadata-0`. For one thread at a time."""
 
@@ -75,18 +132,6 @@ class KafkaForm:
         self._is_aligned = False  # the log ends where it should
         self._refused: int | None = None  # the offset of a batch that must be taken off the log
 
-    def _exists(self) -> bool:
-        """Return True if the directory exists.
-
-        Raises:
-            NotRegular: something else has its name.
-        """
-        if not self._files.exists(self.directory):
-            return False
-        if os.path.islink(self.directory) or not os.path.isdir(self.directory):
-            raise NotRegular(f"{self.directory} is not a directory")
-        return True
-
     def hide(self) -> None:
         """Let nobody but the owner read the files, also those that are made later.
 
@@ -94,7 +139,7 @@ class KafkaForm:
             StorageFailed: the disk refused.
         """
         self._files.mode = 0o600
-        if self._exists():
+        if _exists(self._files, self.directory):
             for name in self._files.names_in(self.directory):
                 self._files.hide(f"{self.directory}/{name}")
 
@@ -103,7 +148,7 @@ class KafkaForm:
     def replay(self) -> MetadataReplay:
         """Read the newest whole snapshot and the log behind it."""
         replay = MetadataReplay(self.directory)
-        if not self._exists():
+        if not _exists(self._files, self.directory):
             return replay
         present = self._files.names_in(self.directory)
         self._snapshots = snapshots_in(present)
@@ -138,7 +183,7 @@ class KafkaForm:
         Raises:
             StorageFailed: they cannot be read at all.
         """
-        if not self._exists():
+        if not _exists(self._files, self.directory):
             return
         present, start = self._files.names_in(self.directory), 0
         log_start = min(base_offsets(present, names.LOG), default=0)
@@ -302,32 +347,12 @@ class KafkaForm:
     def _opened(self, now_ms: int) -> Log:
         if self._log is not None:
             return self._log
-        self._make()
-        for moved in clear_the_way(self._files, self.directory, self._irregular):
-            _logger.warning("%s is not a regular file, and was set aside under this name", moved)
-        self._irregular.clear()
         synced = self._snapshots[-1].end_offset if self._snapshots else None
-        plan = LoadPlan(
-            _CONFIG,
-            now_ms,
-            is_clean=False,
-            checkpointed=Checkpointed(recovery_point=synced, high_watermark=names.MAX_BASE_OFFSET),
-            topic_id=TOPIC_ID,
-            follows=True,
+        self._log = open_metadata_log(
+            self._files, self._log_dir, now_ms, synced=synced, irregular=self._irregular
         )
-        log, report = load_log(self._files, self.directory, PARTITION, plan)
-        for note in (*report.notes, *report.warnings):
-            _logger.warning("%s", note)
-        self._log = log
-        return log
-
-    def _make(self) -> None:
-        """Make the directory, unless it exists."""
-        if not self._exists():
-            self._files.make_directory(self.directory)
-            path = f"{self.directory}/{names.PARTITION_METADATA}"
-            write_topic_id(self._files, path, TOPIC_ID, sync=True)
-            self._files.sync_path(self._log_dir)
+        self._irregular.clear()
+        return self._log
 
     def _aligned(self, now_ms: int) -> Log:
         """Open the log, and move its end behind all records that count."""
@@ -355,7 +380,7 @@ class KafkaForm:
         newest = max(self._snapshots, default=snapshot_id)
         if self._damaged and newest.end_offset == snapshot_id.end_offset:
             snapshot_id = max(snapshot_id, newest)  # it must be the one that counts
-        self._make()
+        _make(self._files, self._log_dir)
         self._keep_damaged()
         write_snapshot(self._files, f"{self.directory}/{snapshot_id.name}", batches)
         self._files.sync_path(self.directory)

@@ -210,7 +210,9 @@ class Image:
         for topic in topics:
             for number, partition in topic.partitions.items():
                 if partition.elr or partition.last_known_elr:
-                    topic.partitions[number] = partition._replace(elr=None, last_known_elr=None)
+                    topic.partitions[number] = partition._replace(
+                        elr=None, last_known_elr=None, partition_epoch=partition.partition_epoch + 1
+                    )
 
     def _configure(self, record: metadata.Config) -> None:
         resource = record.resource_type, record.resource
