@@ -280,7 +280,7 @@ def test_errors_and_divergence_are_of_their_partition(scripted: Scripted, fetch:
     scripted.topics = [{"topic_id": ONE, "partitions": parts}]
     found = fetch()
     assert found["t", 0].error == ErrorCode.offset_out_of_range
-    assert [found["t", index].diverges for index in (0, 1)] == [False, True]
+    assert [found["t", index].diverging for index in (0, 1)] == [None, (1, 4)]
 
 
 # --- a broker of ours ---------------------------------------------------------------------

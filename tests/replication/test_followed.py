@@ -8,16 +8,8 @@ from hypothesis import strategies as st
 from replica_model import Model
 
 from horolog.errors import ErrorCode
-from horolog.replication.followed import (
-    FALLEN_MS,
-    MAX_EPOCH,
-    MOST_GAPS,
-    Asks,
-    FollowedPartition,
-    Gap,
-    LocalLog,
-    StartAt,
-)
+from horolog.replication.asked import Asks, Gap, LocalLog, StartAt
+from horolog.replication.followed import FALLEN_MS, MAX_EPOCH, MOST_GAPS, FollowedPartition
 from horolog.replication.truncation import TruncateTo
 from horolog.storage import EpochStart
 
@@ -327,7 +319,7 @@ def test_an_answer_that_was_asked_for_before_is_told_by_its_turn(led: FollowedPa
 
 
 def test_a_fetch_that_names_a_diverging_epoch_compares_the_logs(led: FollowedPartition) -> None:
-    led.on_diverging(LOG)
+    led.on_diverging(EpochStart(3, 80), LOG, NOW_MS)
     assert (led.asks, led.asked_epoch) == (Asks.EPOCH_END, 5)
 
 

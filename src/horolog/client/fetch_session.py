@@ -6,11 +6,12 @@ bytes. Without a session every fetch contains all partitions. A partition that r
 moves to the end of the order, so that no partition waits for ever.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from horolog.client.config import Address
 from horolog.client.connection import ReusedMemory
 from horolog.client.deadline import Deadline
 from horolog.client.fetching import (
@@ -26,6 +27,7 @@ from horolog.errors import ErrorCode
 from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 from horolog.wire.features import APPEND_TIME
+from horolog.wire.fetch import DivergingEpoch
 
 _LAST_EPOCH: Final = 0x7FFF_FFFF
 _FIRST_WITH_TOPIC_IDS: Final = 13
@@ -57,6 +59,16 @@ class FetchPosition(NamedTuple):
     """Expected leader epoch; the broker refuses if its own differs."""
     last_epoch: int
     """Epoch of the last record before the offset; -1 without one."""
+    log_start: int = -1
+    """Start of a replica's log."""
+
+
+class FetchingReplica(NamedTuple):
+    """Broker that fetches as a replica (KIP-903)."""
+
+    node_id: int
+    broker_epoch: Callable[[], int]
+    """Epoch of its current registration."""
 
 
 class FetchAnswer(NamedTuple):
@@ -64,32 +76,43 @@ class FetchAnswer(NamedTuple):
 
     error: ErrorCode
     fetched: Fetched
-    diverges: bool
-    """True if the log before the offset differs from the leader's (KIP-595)."""
+    diverging: DivergingEpoch | None
+    """Largest epoch up to that before the offset that the leader has, and its end there, if the
+    log before the offset differs from the leader's (KIP-595)."""
 
 
 class ClientFetchSession:
     """Partitions that are fetched from one leader, and the state of the session.
 
-    For one thread.
+    For one thread. A blocking caller uses `fetch`; another one sends `request` after `begin`, again
+    if `is_over` says so, and gives the response to `take`.
 
     Args:
         highest: the highest version of Fetch to use.
+        replica: the broker that fetches, if it is a replica.
     """
 
-    def __init__(self, limits: FetchLimits, *, highest: int = 0x7FFF) -> None:
+    def __init__(
+        self,
+        limits: FetchLimits,
+        *,
+        highest: int = 0x7FFF,
+        replica: FetchingReplica | None = None,
+    ) -> None:
         self._limits = limits
         self._highest = highest
+        self._replica = replica
         self._positions: dict[TopicPartition, FetchPosition] = {}
         self._nameable: dict[UUID, str] = {}  # topics by id
         self._without_id: set[TopicPartition] = set()
-        self._link: Link | None = None
+        self._connection: object = None
         self._version = -1
         self._id = self._epoch = 0  # of the session; epoch 0 asks for all, and for a session
         self._known: set[TopicPartition] = set()  # to the broker, in a session
         self._changed: dict[TopicPartition, None] = {}
         self._forgotten: dict[tuple[str, UUID | None], set[int]] = {}
-        self._memory = ReusedMemory(limits.kept_bytes)
+        self.memory = ReusedMemory(limits.kept_bytes)
+        """Memory for responses: one is valid until the next one arrives."""
         self.unasked: list[TopicPartition] = []
         """Partitions in the last response that were not requested."""
 
@@ -145,24 +168,31 @@ class ClientFetchSession:
         """
         highest = min(self._highest, highest_for(None if self._without_id else self._nameable))
         version = link.version(ApiKey.FETCH, highest=highest)
-        if link is not self._link or version != self._version:
-            self._id = self._epoch = 0
-        self._link, self._version = None, version  # what fails is not gone on with
+        self.begin(link, version)
         with_times = APPEND_TIME in link.features
-        body = self._ask(link, with_times, max_wait_ms, deadline)
-        code = getattr(body, "error_code", 0)
-        if code in _SESSION_IS_OVER:
-            self._epoch = 0
-            if code == ErrorCode.fetch_session_id_not_found:
-                self._id = 0
-            body = self._ask(link, with_times, max_wait_ms, deadline)
-            code = getattr(body, "error_code", 0)
-        refuse(code, f"fetch from {link.connection.address}")
-        self._link = link
-        self._note_asked(getattr(body, "session_id", 0))
-        return self._answers(body, with_times=with_times)
+        level = append_times_level(link, seen=True) * with_times
 
-    def _ask(self, link: Link, with_times: bool, max_wait_ms: int, deadline: Deadline) -> Any:
+        def ask() -> Any:
+            link.send(ApiKey.FETCH, version, self.request(max_wait_ms, level), deadline)
+            return link.receive(ApiKey.FETCH, version, deadline, self.memory)
+
+        body = ask()
+        if self.is_over(body):
+            body = ask()
+        return self.take(link, body, link.address, with_times=with_times)
+
+    def begin(self, connection: object, version: int) -> None:
+        """Prepare for a request on a connection; a session ends with it, or with the version."""
+        if connection is not self._connection or version != self._version:
+            self._id = self._epoch = 0
+        self._connection, self._version = None, version  # what fails is not gone on with
+
+    def request(self, max_wait_ms: int, level: int) -> dict[str, Any]:
+        """Return the next request.
+
+        Args:
+            level: isolation level, with what else is asked for.
+        """
         limits, in_session = self._limits, self._epoch > 0
         asked = self._changed if in_session else self._positions
         request = fetch_request(
@@ -170,7 +200,7 @@ class ClientFetchSession:
             max_bytes=limits.max_bytes,
             max_wait_ms=max_wait_ms,
             min_bytes=limits.min_bytes,
-            level=append_times_level(link, seen=True) * with_times,
+            level=level,
         )
         forgotten = [
             {"topic": topic, "topic_id": topic_id, "partitions": sorted(indexes)}
@@ -182,20 +212,46 @@ class ClientFetchSession:
             "session_epoch": self._epoch,
             "forgotten_topics_data": forgotten,
         }
-        link.send(ApiKey.FETCH, self._version, request, deadline)
-        return link.receive(ApiKey.FETCH, self._version, deadline, self._memory)
+        if self._replica is not None:
+            node_id, epoch = self._replica.node_id, self._replica.broker_epoch()
+            request["replica_id"] = node_id  # up to version 14
+            request["replica_state"] = {"replica_id": node_id, "replica_epoch": epoch}
+        return request
+
+    def is_over(self, body: Any) -> bool:
+        """Return True if the broker does not know the session: `request` begins another one."""
+        code = getattr(body, "error_code", 0)
+        if code not in _SESSION_IS_OVER:
+            return False
+        self._epoch = 0
+        if code == ErrorCode.fetch_session_id_not_found:
+            self._id = 0
+        return True
+
+    def take(
+        self, connection: object, body: Any, address: Address, *, with_times: bool
+    ) -> dict[TopicPartition, FetchAnswer]:
+        """Return the answers of a response to the last request on this connection.
+
+        Raises:
+            RequestRefused: the whole request was refused.
+        """
+        refuse(getattr(body, "error_code", 0), f"fetch from {address}")
+        self._connection = connection
+        self._note_asked(getattr(body, "session_id", 0))
+        return self._answers(body, with_times=with_times)
 
     def _topic(self, topic: str, indexes: Iterable[int]) -> Mapping[str, Any]:
         partitions, topic_id = [], None
         for index in indexes:
-            offset, topic_id, leader_epoch, last_epoch = self._positions[topic, index]
+            offset, topic_id, leader_epoch, last_epoch, start = self._positions[topic, index]
             partitions.append(
                 {
                     "partition": index,
                     "current_leader_epoch": leader_epoch,
                     "fetch_offset": offset,
                     "last_fetched_epoch": last_epoch,
-                    "log_start_offset": -1,
+                    "log_start_offset": start,
                     "partition_max_bytes": self._limits.partition_max_bytes,
                 }
             )
@@ -230,10 +286,14 @@ class ClientFetchSession:
                 answers[partition] = FetchAnswer(
                     error_of(it.error_code),
                     fetched(it, with_times=with_times, committed=False),
-                    diverges=getattr(it, "diverging_epoch", None) is not None
-                    and it.diverging_epoch.end_offset >= 0,
+                    _diverging(getattr(it, "diverging_epoch", None)),
                 )
         return answers
+
+
+def _diverging(said: Any) -> DivergingEpoch | None:
+    is_said = said is not None and said.end_offset >= 0
+    return DivergingEpoch(said.epoch, said.end_offset) if is_said else None
 
 
 def _neighbours(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, Iterable[int]]]:

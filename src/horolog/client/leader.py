@@ -5,7 +5,7 @@ missing. Nothing is retried.
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
@@ -101,6 +101,13 @@ def log_bounds(
         )
         for target in (EARLIEST, LATEST)
     )
+    return bounds_of(starts, ends)
+
+
+def bounds_of(
+    starts: Mapping[TopicPartition, Any], ends: Mapping[TopicPartition, Any]
+) -> dict[TopicPartition, LogBounds]:
+    """Return bounds from the responses about starts and about ends, where both have one."""
     return {
         partition: LogBounds(error_of(start.error_code or end.error_code), start.offset, end.offset)
         for partition, start in starts.items()

@@ -254,6 +254,24 @@ def list_offsets_at(
     """
     if lowest == 1:
         lowest = max(_FIRST_VERSION.get(target, 1) for target in targets.values())
+    request = list_offsets_request(targets, deadline.left_ms(), level=level, epochs=epochs)
+    body = leader.ask(ApiKey.LIST_OFFSETS, request, deadline, lowest=lowest)
+    return listed_offsets(body, targets)
+
+
+def list_offsets_request(
+    targets: Mapping[TopicPartition, int],
+    timeout_ms: int,
+    *,
+    level: int = 0,
+    epochs: Mapping[TopicPartition, int] | None = None,
+    replica_id: int = -1,
+) -> dict[str, Any]:
+    """Return a request for the offsets of times or special targets; see `list_offsets_at`.
+
+    Args:
+        replica_id: node id of a replica, which is told the end of the log.
+    """
     topics = [
         {
             "name": name,
@@ -268,13 +286,16 @@ def list_offsets_at(
         }
         for name, numbers in by_topic(targets).items()
     ]
-    request = {
-        "replica_id": -1,
+    return {
+        "replica_id": replica_id,
         "isolation_level": level,
         "topics": topics,
-        "timeout_ms": deadline.left_ms(),
+        "timeout_ms": timeout_ms,
     }
-    body = leader.ask(ApiKey.LIST_OFFSETS, request, deadline, lowest=lowest)
+
+
+def listed_offsets(body: Any, targets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
+    """Return what a response says of each partition that it was asked about."""
     answers: dict[TopicPartition, Any] = {}
     for topic in body.topics:
         for it in topic.partitions:

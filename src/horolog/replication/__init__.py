@@ -2,5 +2,7 @@
 
 leading      a leader's replicas: who is in sync, what is committed, what controllers are asked
 truncation   the offset at which a log and its leader's part (KIP-101, KIP-279, KIP-320)
-followed     the next question about one partition, and the effect of an answer on its log
+asked        the next question about one partition, and the effect of an answer on its log:
+followed     the rules for partitions of another cluster
+replica      the rules for partitions of this cluster
 """

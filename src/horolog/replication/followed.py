@@ -8,26 +8,20 @@
      RECORDS ── OFFSET_OUT_OF_RANGE ──► BOUNDS ── behind the start: a gap ──► RECORDS
                                           └──── beyond the end ──► EPOCH_END or a truncation
 
-After every other error the same question is repeated later. Between two answers the caller
-applies the returned instruction (`TruncateTo`, `StartAt`) to the log. Times are milliseconds of a
-clock that never goes back.
+After every other error the same question is repeated later.
 """
 
-from collections.abc import Sequence
-from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from horolog.errors import ErrorCode
+from horolog.replication.asked import AskedPartition, Asks, Gap, LocalLog, StartAt
 from horolog.replication.truncation import Agree, AskAgain, Decision, TruncateTo, truncation
 from horolog.storage.directory.checkpoints import EpochStart
 
-__all__ = ["Asks", "FollowedPartition", "Gap", "LocalLog", "StartAt"]
+__all__ = ["FollowedPartition"]
 
 MAX_EPOCH: Final = (1 << 31) - 2
 """A leader epoch of a source is at most this: the next leader needs a larger one."""
-
-SOON_MS: Final = 50
-"""Pause after the first error that an election explains."""
 
 FALLEN_MS: Final = 10_000
 """Time for which a leader epoch may be lower than before, because a broker of the source lags."""
@@ -39,59 +33,8 @@ ANOTHER_TOPIC: Final = (
     "here, or delete it after that to follow it anew"
 )
 
-_MOVED: Final = frozenset(
-    {
-        ErrorCode.unknown_topic_or_partition,
-        ErrorCode.leader_not_available,
-        ErrorCode.not_leader_or_follower,
-        ErrorCode.replica_not_available,
-        ErrorCode.fenced_leader_epoch,
-        ErrorCode.unknown_leader_epoch,
-        ErrorCode.offset_not_available,
-        ErrorCode.unknown_topic_id,
-        ErrorCode.inconsistent_topic_id,
-    }
-)
-"""Errors right after an election, or before a broker has heard of a topic. Nothing is truncated."""
 
-
-class Asks(Enum):
-    """Kind of the next question to the leader."""
-
-    NOTHING = "nothing"
-    EPOCH_END = "epoch end"
-    BOUNDS = "bounds"
-    RECORDS = "records"
-
-
-class LocalLog(NamedTuple):
-    """State of the follower's log."""
-
-    start: int
-    end: int
-    high_watermark: int
-    epochs: Sequence[EpochStart]
-
-    @property
-    def latest_epoch(self) -> int:
-        """Latest leader epoch of the log's records; -1 without records of format v2."""
-        return self.epochs[-1].epoch if self.epochs else -1
-
-
-class Gap(NamedTuple):
-    """Offsets from `start` to before `end` that the source deleted before they were followed."""
-
-    start: int
-    end: int
-
-
-class StartAt(NamedTuple):
-    """Instruction: let the log, which is empty, start at this offset."""
-
-    offset: int
-
-
-class FollowedPartition:
+class FollowedPartition(AskedPartition):
     """State machine of one followed partition, described by the module.
 
     Args:
@@ -100,32 +43,11 @@ class FollowedPartition:
     """
 
     def __init__(self, backoff_ms: int = 1_000, longest_backoff_ms: int = 30_000) -> None:
-        self.leader: int | None = None
-        self.epoch = -1
-        """Leader epoch: the largest that the source has announced."""
-        self.asks = Asks.NOTHING
-        self.asked_epoch = -1
-        """Epoch whose end is asked for."""
-        self.not_before_ms = 0
-        """Time of the next question, at the earliest."""
-        self.why: str | None = None
-        """Sentence why the partition is not followed now; None if it is."""
+        super().__init__(backoff_ms, longest_backoff_ms)
         self.is_refused = False
         """The source's topic is not the one that was followed: nothing is asked of it."""
-        self.failures = 0
-        """Errors in a row."""
         self.is_denied = False
         """The source does not let it be read."""
-        self.caught_up_ms: int | None = None
-        """Last time at which all records of the source were here."""
-        self.offsets_behind: int | None = None
-        """Number of missing offsets of the source at the last answer; None before the first."""
-        self.gaps: list[Gap] = []
-        """The last gaps that were found."""
-        self.turn = 0
-        """Changes with the leader: an answer to an earlier turn's request is of no use."""
-        self._backoff_ms = backoff_ms
-        self._longest_backoff_ms = longest_backoff_ms
         self._resume = 0  # behind a gap
         self._started_at: int | None = None  # the empty log, because the source started there
         self._beyond: int | None = None  # the source's end, where it is before the log's
@@ -175,10 +97,6 @@ class FollowedPartition:
         if self._may_start_earlier(log):
             self.asks = Asks.BOUNDS
 
-    def release(self) -> None:
-        """Ask nothing more, and ignore answers that are still to come."""
-        self._stop("it is not followed any more")
-
     def _ask_epoch_end(self, log: LocalLog) -> None:
         """Ask for the end of the log's latest epoch, before any record."""
         if log.epochs:
@@ -201,11 +119,6 @@ class FollowedPartition:
             )
         elif self.leader is None and not self.is_refused:
             self._stop(f"the source leads it in epoch {epoch}, which is before {known}")
-
-    def _stop(self, why: str) -> None:
-        if self.asks is not Asks.NOTHING or self.leader is not None:
-            self.turn += 1
-        self.leader, self.asks, self.why = None, Asks.NOTHING, why
 
     def _refuse(self, why: str) -> None:
         self._stop(why)
@@ -299,40 +212,17 @@ class FollowedPartition:
 
     def on_records(self, high_watermark: int, log: LocalLog, now_ms: int) -> None:
         """Take a fetch whose records, if there were any, were appended."""
-        self.failures, self.why, self.is_denied = 0, None, False
-        self.offsets_behind = max(0, high_watermark - self.position(log))
-        if not self.offsets_behind:
-            self.caught_up_ms = now_ms
+        super().on_records(high_watermark, log, now_ms)
+        self.is_denied = False
 
-    def on_diverging(self, log: LocalLog) -> None:
+    def on_diverging(self, diverging: EpochStart, log: LocalLog, now_ms: int) -> None:
         """Take the end of an earlier epoch in place of records: compare as after an election."""
         self._ask_epoch_end(log)
 
     def on_error(self, code: ErrorCode, what: str, now_ms: int) -> bool:
         """Take the leader's refusal; return True if the source's metadata should be read again."""
-        sentence = f"{what}: {code.name.upper()}"
         self.is_denied |= code == ErrorCode.topic_authorization_failed  # until records come
-        if code == ErrorCode.offset_out_of_range and self.asks is Asks.RECORDS:
-            self.asks = Asks.BOUNDS
-            # From the second time on without an answer in between, not at once.
-            self._back_off(SOON_MS if self.failures else 0, sentence, now_ms)
-            return False
-        if code in _MOVED:
-            pause_ms = min(SOON_MS << min(self.failures, 16), self._backoff_ms)
-            self._back_off(pause_ms, sentence, now_ms)
-            return True
-        self.on_failure(sentence, now_ms)
-        return False
-
-    def on_failure(self, why: str, now_ms: int) -> None:
-        """Retry later, after an answer that cannot be used or that the log here refuses."""
-        pause_ms = min(self._backoff_ms << min(self.failures, 16), self._longest_backoff_ms)
-        self._back_off(pause_ms, why, now_ms)
-
-    def _back_off(self, pause_ms: int, why: str, now_ms: int) -> None:
-        self.failures += 1
-        self.why = why
-        self.not_before_ms = now_ms + pause_ms
+        return super().on_error(code, what, now_ms)
 
     def _note_gap(self, gap: Gap) -> None:
         if self.gaps and self.gaps[-1].end == gap.start:

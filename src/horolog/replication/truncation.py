@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from horolog.storage.directory.checkpoints import EpochStart
 
-__all__ = ["Agree", "AskAgain", "Decision", "TruncateTo", "truncation"]
+__all__ = ["Agree", "AskAgain", "Decision", "TruncateTo", "common_end", "truncation"]
 
 _EPOCH = attrgetter("epoch")
 
@@ -55,9 +55,21 @@ def truncation(
         known = epochs[before - 1].epoch
         if known != answered_epoch:
             return AskAgain(known)
-    # The leader knows no later epoch up to the one asked for, so that nothing of those is its own.
+    offset = common_end(epochs, log_end, answered_epoch, answered_end)
+    return Agree() if offset == log_end else TruncateTo(offset)
+
+
+def common_end(
+    epochs: Sequence[EpochStart], log_end: int, answered_epoch: int, answered_end: int
+) -> int:
+    """Return the offset from which on nothing of a follower's log is in its leader's.
+
+    The leader knows no later epoch up to the one asked for, so that nothing of those is its own.
+    The arguments are those of `truncation`. Records before may differ, too, if the follower does
+    not know the answered epoch: then it asks again.
+    """
     # (Where the follower knows no earlier one, Kafka truncates to the leader's end, and may keep
     # records that the leader never had.)
+    before = bisect_right(epochs, answered_epoch, key=_EPOCH)
     end = epochs[before].start_offset if before < len(epochs) else log_end
-    offset = min(end, answered_end, log_end)
-    return Agree() if offset == log_end else TruncateTo(offset)
+    return min(end, answered_end, log_end)

@@ -1,5 +1,6 @@
 """Partitions that another broker leads: fetched from it, and appended to the logs here.
 
-fetching    asks one leader, over one connection, in a thread of its own; decides on the event loop
-appending   appends what a leader gave to the log
+fetching        asks one leader, over one connection; decides on the event loop
+source_leader   the requests to a leader of another cluster
+appending       appends what a leader gave to the log
 """

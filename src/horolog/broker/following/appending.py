@@ -5,7 +5,7 @@ from horolog.client.fetching import Fetched
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, parse_header
 from horolog.record.timestamps import NO_TIMESTAMP
-from horolog.replication.followed import LocalLog, StartAt
+from horolog.replication.asked import LocalLog, StartAt
 from horolog.replication.truncation import TruncateTo
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.incoming import Origin, SourceBatches

@@ -1,7 +1,7 @@
-"""Follows the partitions that one broker of the source leads.
+"""Follows the partitions that one other broker leads.
 
-Everything is decided on the event loop, one answer at a time (`replication.followed`); a thread of
-its own waits for the leader. At most one request is in flight, so that a leader's answers take at
+Everything is decided on the event loop, one answer at a time, by the rule book of each partition
+(`replication.asked`). At most one request is in flight, so that a leader's answers take at
 most `FetchLimits.max_bytes` of memory, or one batch that is larger. Records go through the write
 queues of their partitions, and the next fetch is sent once they are there. An error of a partition
 is that partition's alone: it is asked again after a pause, the others continue.
@@ -9,36 +9,30 @@ is that partition's alone: it is asked again after a pause, the others continue.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from functools import partial
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from horolog.broker.following.appending import carry_out, local, take, unended_in
 from horolog.broker.partition import Partition, log_failure
-from horolog.broker.scheduling.blocking_thread import BlockingThread
-from horolog.client.brokers import Brokers
-from horolog.client.config import Address, ClientConfig
-from horolog.client.deadline import Deadline
-from horolog.client.fetch_session import ClientFetchSession, FetchAnswer, FetchLimits, FetchPosition
+from horolog.client.fetch_session import FetchAnswer, FetchPosition
 from horolog.client.fetching import Fetched
-from horolog.client.leader import EpochEnd, LogBounds, cluster_of, epoch_ends, log_bounds
-from horolog.client.link import Link
+from horolog.client.leader import EpochEnd, LogBounds
 from horolog.client.security import AuthenticationFailed
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.offsets import TopicPartition
-from horolog.replication.followed import Asks, FollowedPartition, StartAt
+from horolog.replication.asked import AskedPartition, Asks, StartAt
 from horolog.replication.truncation import TruncateTo
+from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.logs.appendable import Appended
-from horolog.storage.names import NAMES_HERE, name_at_source
 
-__all__ = ["Followed", "LeaderFetcher", "SourceLeader"]
+__all__ = ["Followed", "LeaderAsker", "LeaderFetcher"]
 
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
-AskedT = TypeVar("AskedT")
+StateT_co = TypeVar("StateT_co", bound=AskedPartition, covariant=True)
 AnswerT = TypeVar("AnswerT", EpochEnd, LogBounds)
 
 FIRST_PAUSE_S: Final = 0.05
@@ -52,7 +46,7 @@ BUSY_MS: Final = 20
 """Pause before another look at a partition whose log is being changed."""
 
 
-class Followed:
+class Followed(Generic[StateT_co]):
     """A followed partition: the partition here, and the state of following it."""
 
     __slots__ = (
@@ -60,12 +54,12 @@ class Followed:
     )
 
     def __init__(
-        self, partition: Partition, topic_id: UUID | None, state: FollowedPartition, now_ms: int
+        self, partition: Partition, topic_id: UUID | None, state: StateT_co, now_ms: int
     ) -> None:
         self.key: TopicPartition = (partition.topic, partition.index)
         self.partition = partition
         self.topic_id = topic_id
-        """Topic id at the source."""
+        """Topic id at the leader."""
         self.state = state
         self.is_busy = False
         """Whether its log is being changed. The next question depends on the outcome."""
@@ -75,99 +69,32 @@ class Followed:
         """Latest time at which its last record can have arrived."""
 
 
-class SourceLeader:
-    """Blocking requests to one broker of the source. For one thread, except `interrupt`."""
+class LeaderAsker(Protocol):
+    """Requests to one leader. Each may raise a HorologError, and is repeated later."""
 
-    def __init__(
-        self,
-        address: Address,
-        config: ClientConfig,
-        limits: FetchLimits,
-        cluster_id: str,
-        *,
-        timeout_ms: int,
-        fetch_version: int,
-    ) -> None:
-        self._timeout_ms = timeout_ms  # of a request, beyond its own wait
-        self._cluster_id = cluster_id  # that is followed
-        self._address = address
-        self._brokers = Brokers(config)
-        self._session = ClientFetchSession(limits, highest=fetch_version)
-        self._link: Link | None = None
-
-    def fetch(
+    async def fetch(
         self,
         positions: Mapping[TopicPartition, FetchPosition],
         forgotten: Mapping[TopicPartition, None],
         max_wait_ms: int,
-    ) -> dict[TopicPartition, FetchAnswer]:
-        """Fetch with a session, given the changed positions and the forgotten partitions."""
-        for partition in forgotten:
-            self._session.forget(_at_source(partition))
-        for partition, position in positions.items():
-            self._session.want(_at_source(partition), position)
-        deadline = Deadline.after_ms(max_wait_ms + self._timeout_ms)
-        answers = self._session.fetch(self._connected(deadline), max_wait_ms, deadline)
-        if self._session.unasked:
-            _LOG.warning(
-                "%s answered about %d partitions that it was not asked about, such as %s-%d",
-                self._address,
-                len(self._session.unasked),
-                *self._session.unasked[0],
-            )
-        return {_here(key): answer for key, answer in answers.items()}
+    ) -> Mapping[TopicPartition, FetchAnswer]:
+        """Fetch, given the changed positions and the forgotten partitions.
 
-    def epoch_ends(
+        The records are valid until the next fetch.
+        """
+
+    async def epoch_ends(
         self, asked: Mapping[TopicPartition, tuple[int, int]]
-    ) -> dict[TopicPartition, EpochEnd]:
-        """Return the ends of leader epochs; see `leader.epoch_ends`."""
-        return self._answers(epoch_ends, asked)
+    ) -> Mapping[TopicPartition, EpochEnd]:
+        """Return ends of epochs, given the leader's epoch and the one to look up of each."""
 
-    def bounds(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, LogBounds]:
-        """Return the first and last offsets of logs; see `leader.log_bounds`."""
-        return self._answers(log_bounds, asked)
+    async def bounds(
+        self, asked: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, LogBounds]:
+        """Return the first and last offsets of logs, given the leader's epoch of each."""
 
-    def _answers(
-        self,
-        ask: Callable[[Link, dict[TopicPartition, AskedT], Deadline], dict[TopicPartition, T]],
-        asked: Mapping[TopicPartition, AskedT],
-    ) -> dict[TopicPartition, T]:
-        """Ask about partitions by their names at the source; return answers by those here."""
-        deadline = Deadline.after_ms(self._timeout_ms)
-        theirs = {_at_source(key): about for key, about in asked.items()}
-        answers = ask(self._connected(deadline), theirs, deadline)
-        return {_here(key): answer for key, answer in answers.items()}
-
-    def interrupt(self) -> None:
-        """Make a request in another thread fail now; any thread may call it."""
-        self._brokers.interrupt()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._brokers.close()
-
-    def _connected(self, deadline: Deadline) -> Link:
-        link = self._brokers.at(self._address, deadline)
-        if link is not self._link:
-            # Whatever listens there now may be of another cluster.
-            cluster_id = cluster_of(link, deadline)
-            if cluster_id != self._cluster_id:
-                link.connection.close()
-                raise RequestRefused(
-                    ErrorCode.inconsistent_cluster_id,
-                    f"the broker at {self._address} is of cluster {cluster_id} and not of "
-                    f"{self._cluster_id}, which is followed",
-                )
-            self._link = link
-        return link
-
-
-def _at_source(key: TopicPartition) -> TopicPartition:
-    return name_at_source(key[0]), key[1]
-
-
-def _here(key: TopicPartition) -> TopicPartition:
-    return NAMES_HERE.get(key[0], key[0]), key[1]
+    async def close(self) -> None:
+        """End the connection; a request in flight fails."""
 
 
 class LeaderFetcher:
@@ -186,7 +113,7 @@ class LeaderFetcher:
 
     def __init__(
         self,
-        leader: SourceLeader,
+        leader: LeaderAsker,
         title: str,
         clock: Clock,
         *,
@@ -207,9 +134,12 @@ class LeaderFetcher:
         self._follows_start = follows_start
         self._look_again = look_again
         self._loop = asyncio.get_running_loop()
-        self._thread = BlockingThread(f"horolog-follow-{title}")
-        self._attended: dict[TopicPartition, Followed] = {}  # that are to be asked something else
-        self._reading: dict[TopicPartition, Followed] = {}  # whose records are fetched
+        self._attended: dict[
+            TopicPartition, Followed[AskedPartition]
+        ] = {}  # that are to be asked something else
+        self._reading: dict[
+            TopicPartition, Followed[AskedPartition]
+        ] = {}  # whose records are fetched
         self._changed: dict[TopicPartition, FetchPosition] = {}  # of these, since the last fetch
         self._forgotten: dict[TopicPartition, None] = {}
         self._has_changed = asyncio.Event()
@@ -225,14 +155,14 @@ class LeaderFetcher:
 
     # --- partitions -------------------------------------------------------------------
 
-    def attend(self, followed: Followed) -> None:
+    def attend(self, followed: Followed[AskedPartition]) -> None:
         """Ask the question of a partition's state from now on, or again from the beginning."""
         self.drop(followed)
         if followed.state.asks is not Asks.NOTHING:
             self._attended[followed.key] = followed
             self._has_changed.set()
 
-    def drop(self, followed: Followed) -> None:
+    def drop(self, followed: Followed[AskedPartition]) -> None:
         """Stop asking about a partition; the answer to a request in flight is ignored."""
         self._attended.pop(followed.key, None)
         if self._reading.pop(followed.key, None) is not None:
@@ -242,10 +172,8 @@ class LeaderFetcher:
     async def stop(self) -> None:
         """Stop asking. Batches that are being appended are appended."""
         self._task.cancel()
-        self._leader.interrupt()
+        await self._leader.close()
         await asyncio.gather(self._task, return_exceptions=True)
-        self._thread.run(self._leader.close)
-        self._thread.end()
 
     # --- the loop ---------------------------------------------------------------------
 
@@ -275,8 +203,8 @@ class LeaderFetcher:
         """Send one request of the most urgent kind, and act on its answer."""
         self._has_changed.clear()
         now_ms = self._now_ms()
-        ends: list[Followed] = []
-        bounds: list[Followed] = []
+        ends: list[Followed[AskedPartition]] = []
+        bounds: list[Followed[AskedPartition]] = []
         due_ms = now_ms + self._max_wait_ms
         for followed in list(self._attended.values()):
             state = followed.state
@@ -308,9 +236,12 @@ class LeaderFetcher:
         except TimeoutError:
             pass
 
-    async def _read(self, followed: Followed) -> None:
+    async def _read(self, followed: Followed[AskedPartition]) -> None:
         """Fetch the partition's records from now on: its log is a prefix of the leader's."""
         epoch, turn = followed.state.epoch, followed.state.turn
+        await self._carry_out(
+            followed, followed.state.before_reading(local(followed.partition.log))
+        )
         if followed.partition.log.leader_epoch != epoch:
             await self._change(followed, followed.partition.change(lambda log: log.led_in(epoch)))
         if followed.state.turn == turn and self._attended.pop(followed.key, None) is not None:
@@ -318,7 +249,7 @@ class LeaderFetcher:
             followed.reading_since_ms = self._now_ms()
             self._want(followed)
 
-    def _want(self, followed: Followed) -> None:
+    def _want(self, followed: Followed[AskedPartition]) -> None:
         log = local(followed.partition.log)
         state = followed.state
         position = state.position(log)
@@ -326,32 +257,30 @@ class LeaderFetcher:
             position, followed.topic_id, state.epoch, log.latest_epoch
         )
 
-    async def _ask_epoch_ends(self, asked: list[Followed]) -> None:
+    async def _ask_epoch_ends(self, asked: list[Followed[AskedPartition]]) -> None:
         positions = {one.key: (one.state.epoch, one.state.asked_epoch) for one in asked}
         what = [f"end of leader epoch {one.state.asked_epoch}" for one in asked]
-        ask = partial(self._leader.epoch_ends, positions)
-        async for followed, answer in self._answers(asked, what, ask):
+        asking = self._leader.epoch_ends(positions)
+        async for followed, answer in self._answers(asked, what, asking):
             state, log = followed.state, local(followed.partition.log)
             effect = state.on_epoch_end(answer.epoch, answer.end_offset, log, self._now_ms())
             await self._carry_out(followed, effect)
 
-    async def _ask_bounds(self, asked: list[Followed]) -> None:
+    async def _ask_bounds(self, asked: list[Followed[AskedPartition]]) -> None:
         positions = {one.key: one.state.epoch for one in asked}
         what = ["offsets"] * len(asked)
-        async for followed, answer in self._answers(
-            asked, what, partial(self._leader.bounds, positions)
-        ):
+        async for followed, answer in self._answers(asked, what, self._leader.bounds(positions)):
             await self._on_bounds(followed, answer)
 
     async def _answers(
         self,
-        asked: list[Followed],
+        asked: list[Followed[AskedPartition]],
         what: Sequence[str],
-        ask: Callable[[], Mapping[TopicPartition, AnswerT]],
-    ) -> AsyncIterator[tuple[Followed, AnswerT]]:
+        asking: Awaitable[Mapping[TopicPartition, AnswerT]],
+    ) -> AsyncIterator[tuple[Followed[AskedPartition], AnswerT]]:
         """Ask the leader about partitions; yield the answers that have no error."""
         turns = [one.state.turn for one in asked]
-        answers = await self._thread.run(ask)
+        answers = await asking
         for followed, turn, about in zip(asked, turns, what, strict=True):
             if followed.state.turn != turn:
                 continue
@@ -364,7 +293,7 @@ class LeaderFetcher:
             else:
                 yield followed, answer
 
-    async def _on_bounds(self, followed: Followed, answer: LogBounds) -> None:
+    async def _on_bounds(self, followed: Followed[AskedPartition], answer: LogBounds) -> None:
         state, name, now_ms = followed.state, followed.partition.name, self._now_ms()
         gaps = len(state.gaps), state.gaps[-1:]
         log = local(followed.partition.log)
@@ -380,7 +309,9 @@ class LeaderFetcher:
             )
         await self._carry_out(followed, effect)
 
-    async def _carry_out(self, followed: Followed, effect: TruncateTo | StartAt | None) -> None:
+    async def _carry_out(
+        self, followed: Followed[AskedPartition], effect: TruncateTo | StartAt | None
+    ) -> None:
         if effect is None:
             return
         partition = followed.partition
@@ -400,7 +331,9 @@ class LeaderFetcher:
         if await self._change(followed, change) is None:
             followed.state.on_undone(local(partition.log))
 
-    async def _change(self, followed: Followed, change: "asyncio.Future[T]") -> T | None:
+    async def _change(
+        self, followed: Followed[AskedPartition], change: "asyncio.Future[T]"
+    ) -> T | None:
         """Wait for a change of a log; return None if it failed, which the state notes."""
         followed.is_busy = True
         try:
@@ -415,7 +348,7 @@ class LeaderFetcher:
         finally:
             change.add_done_callback(lambda _: self._on_changed(followed))
 
-    def _on_changed(self, followed: Followed) -> None:
+    def _on_changed(self, followed: Followed[AskedPartition]) -> None:
         followed.is_busy = False
         self._has_changed.set()
 
@@ -426,9 +359,7 @@ class LeaderFetcher:
         forgotten, self._forgotten = self._forgotten, {}
         asked_ms = self._now_ms()
         try:
-            answers = await self._thread.run(
-                lambda: self._leader.fetch(positions, forgotten, max_wait_ms)
-            )
+            answers = await self._leader.fetch(positions, forgotten, max_wait_ms)
         except BaseException:
             # Not known to be known there: named again, unless they have changed since.
             self._changed = positions | self._changed
@@ -445,9 +376,8 @@ class LeaderFetcher:
             if answer.error != ErrorCode.none:
                 self._refused(followed, answer.error, f"fetch of {followed.partition.name}")
                 self.attend(followed)
-            elif answer.diverges:
-                followed.state.on_diverging(local(followed.partition.log))
-                self.attend(followed)
+            elif answer.diverging is not None:
+                appends.append(self._diverge(followed, EpochStart(*answer.diverging)))
             elif self._changes_log(followed, answer.fetched):
                 appends.append(self._append(followed, answer.fetched, is_alone=is_alone))
             else:
@@ -458,14 +388,21 @@ class LeaderFetcher:
                 raise outcome
         self.asked_ms = asked_ms
 
-    def confirmed_ms(self, followed: Followed) -> int:
+    async def _diverge(self, followed: Followed[AskedPartition], diverging: EpochStart) -> None:
+        state, turn = followed.state, followed.state.turn
+        log = local(followed.partition.log)
+        await self._carry_out(followed, state.on_diverging(diverging, log, self._now_ms()))
+        if state.turn == turn and followed.key in self._reading:
+            self.attend(followed)
+
+    def confirmed_ms(self, followed: Followed[AskedPartition]) -> int:
         """Return the time of the last request that found nothing missing; -1 if none did."""
         is_here = followed.state.offsets_behind == 0 and followed.key in self._reading
         if self.asked_ms is None or not is_here or followed.is_busy:
             return -1
         return self.asked_ms if self.asked_ms >= followed.reading_since_ms else -1
 
-    def _changes_log(self, followed: Followed, given: Fetched) -> bool:
+    def _changes_log(self, followed: Followed[AskedPartition], given: Fetched) -> bool:
         """True if a fetch contains news for a partition's log."""
         log = followed.partition.log
         return (
@@ -475,7 +412,9 @@ class LeaderFetcher:
             or (self._follows_start and given.log_start_offset > log.log_start_offset)
         )
 
-    async def _append(self, followed: Followed, given: Fetched, *, is_alone: bool) -> None:
+    async def _append(
+        self, followed: Followed[AskedPartition], given: Fetched, *, is_alone: bool
+    ) -> None:
         state, partition = followed.state, followed.partition
         turn, epoch = state.turn, state.epoch
         taken = await self._change(
@@ -498,7 +437,7 @@ class LeaderFetcher:
             self.attend(followed)
 
     def _on_taken(
-        self, followed: Followed, taken: Appended, given: Fetched, *, is_alone: bool
+        self, followed: Followed[AskedPartition], taken: Appended, given: Fetched, *, is_alone: bool
     ) -> None:
         if not taken.size and len(given.records):
             # Cut short: others came before it, and next time come after it.
@@ -513,11 +452,11 @@ class LeaderFetcher:
         if taken.size:
             self._want(followed)
 
-    def _on_records(self, followed: Followed, given: Fetched) -> None:
+    def _on_records(self, followed: Followed[AskedPartition], given: Fetched) -> None:
         log = local(followed.partition.log)
         followed.state.on_records(given.high_watermark, log, self._now_ms())
 
-    def _refused(self, followed: Followed, code: ErrorCode, what: str) -> None:
+    def _refused(self, followed: Followed[AskedPartition], code: ErrorCode, what: str) -> None:
         if followed.state.on_error(code, what, self._now_ms()):
             self._look_again()
 

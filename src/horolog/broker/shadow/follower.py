@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 from horolog.broker.catalogue import Catalogue
 from horolog.broker.follow_state import connection_to
 from horolog.broker.following.appending import local
-from horolog.broker.following.fetching import Followed, LeaderFetcher, SourceLeader
+from horolog.broker.following.fetching import Followed, LeaderFetcher
+from horolog.broker.following.source_leader import SourceLeader
 from horolog.broker.scheduling.blocking_thread import BlockingThread
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.broker.shadow.source import Source
@@ -26,7 +27,8 @@ from horolog.client.fetch_session import FetchLimits
 from horolog.config.releases import replica_fetch_version
 from horolog.errors import HorologError
 from horolog.offsets import TopicPartition
-from horolog.replication.followed import Asks, FollowedPartition, Gap
+from horolog.replication.asked import Asks, Gap
+from horolog.replication.followed import FollowedPartition
 
 __all__ = ["Follower", "PartitionStatus"]
 
@@ -94,7 +96,7 @@ class Follower:
         self._followed_topics = followed_topics
         self._loop = asyncio.get_running_loop()
         self._following: _Following | None = None
-        self._followed: dict[TopicPartition, Followed] = {}
+        self._followed: dict[TopicPartition, Followed[FollowedPartition]] = {}
         self._fetchers: dict[int, tuple[Address, LeaderFetcher]] = {}
         self._wakes = asyncio.Event()
         self._said: dict[TopicPartition, str | None] = {}
@@ -183,7 +185,7 @@ class Follower:
                 return 0
         return max(0, self._now_ms() - caught_up_ms)
 
-    def _fetcher_of(self, followed: Followed) -> LeaderFetcher | None:
+    def _fetcher_of(self, followed: Followed[FollowedPartition]) -> LeaderFetcher | None:
         leader = followed.state.leader
         found = None if leader is None else self._fetchers.get(leader)
         return None if found is None else found[1]
