@@ -1,17 +1,28 @@
 """An active controller that gets what a broker relays, without a socket."""
 
+import asyncio
+import struct
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from every_request import requests
+from raw_connection import encoded
+from running_broker import RunningBroker
+
+from horolog.broker import Dispatcher
+from horolog.broker.cluster.relaying import Relay
 from horolog.errors import ErrorCode, HorologError
+from horolog.network import Peer
 from horolog.wire import (
     ApiKey,
     RequestHeader,
     Versions,
     decode_request,
+    decode_response,
     encode_response,
     parse_request_header,
+    parse_response_header,
     response_prefix,
 )
 
@@ -39,11 +50,16 @@ class FakeControllers:
             ErrorCode.unknown_server_error
         )
         self.failure: HorologError | None = None
+        self.plain: Callable[[ApiKey, Any], Any] | None = None
+        """Answers what the broker asks with its own rights."""
 
     async def ask(self, api_key: ApiKey, fields: Mapping[str, Any], *, timeout_ms: int) -> Any:
-        assert (api_key, timeout_ms > 0) == (ApiKey.ENVELOPE, True)
+        assert timeout_ms > 0
         if self.failure is not None:
             raise self.failure
+        if api_key is not ApiKey.ENVELOPE:
+            assert self.plain is not None
+            return self.plain(api_key, fields)
         frame = fields["request_data"]
         header = parse_request_header(frame)
         key, version, correlation_id, _, position = header
@@ -59,3 +75,46 @@ class FakeControllers:
             prefix = response_prefix(key, version, correlation_id, len(encoded))
             answer = prefix[4:] + encoded
         return SimpleNamespace(error_code=0, response_data=answer)
+
+
+class Relaying:
+    """A broker that relays to controllers of the test; clients are alice's."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        self.controllers = FakeControllers()
+        self.broker = broker
+        self.peer = Peer(broker.bound[0], "192.0.2.7")
+        self.peer.authenticate("User:alice")
+
+        def relay() -> Dispatcher:
+            broker.broker.relay = Relay(self.controllers)
+            return Dispatcher(broker.broker)
+
+        self.dispatcher = broker.call(relay)
+        topic = broker.broker.topics.find("t")
+        self.fields = requests(topic.topic_id)
+
+    def frame(self, key: ApiKey, version: int, fields: Any = None) -> bytes:
+        given = self.fields.get(key, {}) if fields is None else fields
+        given = given(version) if callable(given) else given
+        header = struct.pack(">hhih", key, version, 77, 2) + b"me"
+        tags = b"\x00" if version >= key.flexible_from else b""
+        return header + tags + encoded(key, version, given)
+
+    def ask(self, key: ApiKey, version: int, fields: Any = None) -> bytes:
+        """The response with its header, without its length."""
+        frame = self.frame(key, version, fields)
+
+        async def ask() -> Any:
+            answer = self.dispatcher(frame, self.peer)
+            return await answer if isinstance(answer, asyncio.Future) else answer
+
+        packed = b"".join(self.broker.run(ask()))
+        assert len(packed) - 4 == int.from_bytes(packed[:4], "big")
+        return packed[4:]
+
+    def decoded(self, key: ApiKey, version: int, fields: Any = None) -> Any:
+        answer = self.ask(key, version, fields)
+        correlation_id, position = parse_response_header(answer, key, version)
+        assert correlation_id == 77
+        return decode_response(key, version, answer, position)

@@ -152,6 +152,20 @@ def split(row: TopicRow, overrides: Settings, level: int = NEWEST_LEVEL) -> Spli
     return Split(own, shared)
 
 
+def shared_changes(
+    name: str, topic_id: UUID, before: Settings, after: Settings
+) -> dict[str, str | None]:
+    """Return the changes of the resource of all brokers for those of a topic; None removes.
+
+    Args:
+        before: settings of the topic that controllers refuse on it.
+        after: these after the change.
+    """
+    row = TopicRow(name, topic_id, AS_FOUND)
+    old, new = split(row, before).shared, split(row, after).shared
+    return {**dict.fromkeys(old), **new}
+
+
 def joined(row: TopicRow, own: Settings, shared: Settings) -> tuple[TopicRow, dict[str, str]]:
     """Return a topic with its flags, and its settings: the inverse of `split`.
 

@@ -2,76 +2,19 @@
 
 import asyncio
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from every_request import requests
-from raw_connection import encoded
-from relayed import FakeControllers
-from running_broker import RunningBroker
+from relayed import Relaying
 
-from horolog.broker import Dispatcher
-from horolog.broker.cluster.relaying import RELAYED, SPLIT, Relay, packed_address, packed_principal
+from horolog.broker.cluster.relaying import RELAYED, SPLIT, packed_address, packed_principal
 from horolog.errors import ErrorCode, HorologError
 from horolog.network import Hangup, Peer
-from horolog.wire import ApiKey, Versions, decode_response, parse_response_header
+from horolog.wire import ApiKey, Versions
 from horolog.wire.error_responses import error_response
 
 WHOLE = sorted(RELAYED - SPLIT)
 ADDRESS = bytes((192, 0, 2, 7))
-
-
-class Relaying:
-    """A broker that relays to controllers of the test; clients are alice's."""
-
-    def __init__(self, broker: RunningBroker) -> None:
-        self.controllers = FakeControllers()
-        self.broker = broker
-        self.peer = Peer(broker.bound[0], "192.0.2.7")
-        self.peer.authenticate("User:alice")
-
-        def relay() -> Dispatcher:
-            broker.broker.relay = Relay(self.controllers)
-            return Dispatcher(broker.broker)
-
-        self.dispatcher = broker.call(relay)
-        topic = broker.broker.topics.find("t")
-        self.fields = requests(topic.topic_id)
-
-    def frame(self, key: ApiKey, version: int, fields: Any = None) -> bytes:
-        given = self.fields.get(key, {}) if fields is None else fields
-        given = given(version) if callable(given) else given
-        header = struct.pack(">hhih", key, version, 77, 2) + b"me"
-        tags = b"\x00" if version >= key.flexible_from else b""
-        return header + tags + encoded(key, version, given)
-
-    def ask(self, key: ApiKey, version: int, fields: Any = None) -> bytes:
-        """The response with its header, without its length."""
-        frame = self.frame(key, version, fields)
-
-        async def ask() -> Any:
-            answer = self.dispatcher(frame, self.peer)
-            return await answer if isinstance(answer, asyncio.Future) else answer
-
-        packed = b"".join(self.broker.run(ask()))
-        assert len(packed) - 4 == int.from_bytes(packed[:4], "big")
-        return packed[4:]
-
-    def decoded(self, key: ApiKey, version: int, fields: Any = None) -> Any:
-        answer = self.ask(key, version, fields)
-        correlation_id, position = parse_response_header(answer, key, version)
-        assert correlation_id == 77
-        return decode_response(key, version, answer, position)
-
-
-@pytest.fixture
-def relaying(broker: RunningBroker) -> Iterator[Relaying]:
-    broker.create_topic("t")
-    found = Relaying(broker)
-    yield found
-    broker.call(found.dispatcher.close)
-    broker.broker.relay = None
 
 
 @pytest.mark.parametrize("key", WHOLE, ids=[key.title for key in WHOLE])

@@ -11,21 +11,28 @@ Its answer is returned as it is.
 import asyncio
 import logging
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv6Address, ip_address
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from horolog.buffers import Buffer
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import ANONYMOUS, Peer
 from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey, Versions
-from horolog.wire.codec import MAX_FIELDS, decode_request, encode_request, encode_response
+from horolog.wire.codec import (
+    MAX_FIELDS,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
 from horolog.wire.error_responses import error_response
 from horolog.wire.frame import (
     LENGTH_BYTES,
     RequestHeader,
+    parse_request_header,
     parse_response_header,
     request_prefix,
     response_prefix,
@@ -77,6 +84,7 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _PRINCIPAL_VERSION: Final = 0
 _NO_ADDRESS: Final = bytes(4)
+_BROKERS: Final = 4  # the type of resource
 _CREATE_VERSION: Final = 5
 _MOST_CREATED: Final = 1_000  # topics whose creation is waited for at a time
 
@@ -151,6 +159,19 @@ class Relay:
             return _refusal(header, frame, ErrorCode.unknown_server_error, text)
         return (len(answer).to_bytes(LENGTH_BYTES, "big"), answer)
 
+    async def body_for(self, frame: Buffer, peer: Peer) -> Reply:
+        """Return the active controller's response to a request, without length and header.
+
+        Raises:
+            Hangup, MalformedRequest: as `answer`.
+        """
+        header = parse_request_header(frame)
+        answer = b"".join(cast("Iterable[Buffer]", await self.answer(header, frame, peer)))
+        _, position = parse_response_header(
+            answer[LENGTH_BYTES:], header.api_key, header.api_version
+        )
+        return (answer[LENGTH_BYTES + position :],)
+
     async def relayed(self, frame: Buffer, peer: Peer) -> Buffer | ErrorCode:
         """Pass a request on; return its response without the length, or the Envelope's error.
 
@@ -175,6 +196,42 @@ class Relay:
             return error
         answer: Buffer | None = body.response_data
         return ErrorCode.unknown_server_error if answer is None else answer
+
+    async def relay_fields(
+        self, key: ApiKey, version: int, client_id: str, fields: Mapping[str, Any], peer: Peer
+    ) -> Any:
+        """Relay a request made of a client's; return the body of its response.
+
+        Raises:
+            HorologError: no controller has answered, or the answer is none.
+        """
+        answer = await self.relayed(framed(key, version, client_id, fields), peer)
+        if isinstance(answer, ErrorCode):
+            raise RequestRefused(
+                ErrorCode.unknown_server_error, f"the controller refused it: {answer.name}"
+            )
+        _, position = parse_response_header(answer, key, version)
+        return decode_response(key, version, answer, position)
+
+    async def change_shared(self, changes: Mapping[str, str | None]) -> None:
+        """Change settings of all brokers with the rights of this broker; None removes one.
+
+        Raises:
+            HorologError: no controller has answered, or it refused.
+        """
+        configs = [
+            {"name": name, "config_operation": int(value is None), "value": value}
+            for name, value in changes.items()
+        ]
+        resource = {"resource_type": _BROKERS, "resource_name": "", "configs": configs}
+        body = await self._controllers.ask(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            {"resources": [resource], "validate_only": False},
+            timeout_ms=TIMEOUT_MS,
+        )
+        for response in body.responses:
+            if response.error_code:
+                raise refusal_of(response.error_code, response.error_message)
 
     def create_topic(self, name: str, client_id: str, peer: Peer) -> None:
         """Ask for a topic that a client named, with the cluster's defaults; do not wait.
@@ -222,6 +279,15 @@ class Relay:
                 "CLUSTER_ACTION: kafka-acls.sh --add --allow-principal User:<of this broker> "
                 "--operation ClusterAction --cluster, or name it in super.users"
             )
+
+
+def refusal_of(error_code: int, message: str | None) -> RequestRefused:
+    """Return an error that a controller answered."""
+    try:
+        code = ErrorCode(error_code)
+    except ValueError:
+        code = ErrorCode.unknown_server_error
+    return RequestRefused(code, message or code.name)
 
 
 def framed(key: ApiKey, version: int, client_id: str, fields: Mapping[str, Any]) -> bytes:

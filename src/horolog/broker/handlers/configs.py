@@ -1,9 +1,9 @@
 """Requests about settings of topics, groups and brokers, and levels of loggers."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from horolog.broker.authorisation import CLUSTER
 from horolog.broker.broker import BrokerParts
@@ -29,6 +29,7 @@ from horolog.config import (
     describe_topic,
 )
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.network.reply import Reply
 from horolog.rights.entries import CLUSTER_NAME
 from horolog.wire.api import ApiKey
 from horolog.wire.config_resources import ResourceType
@@ -40,6 +41,7 @@ from horolog.wire.requests import (
 )
 
 if TYPE_CHECKING:
+    from horolog.broker.cluster.relaying import Relay
     from horolog.wire.responses import (
         AlterConfigsResourceResponse,
         AlterConfigsResponse,
@@ -94,16 +96,8 @@ async def _alter(
     is_repeated: bool,
     replaces: bool,
 ) -> None:
-    if is_repeated:
-        raise RequestRefused(ErrorCode.invalid_request, "Each resource must appear at most once.")
-    changes = [
-        SettingChange(
-            config.name,
-            Operation.SET if replaces else _operation(config.config_operation),
-            config.value,
-        )
-        async for config in each(request, resource.configs)
-    ]
+    refuse_repeated(is_repeated=is_repeated)
+    changes = await changes_of(request, resource.configs, replaces=replaces)
     name, validate_only = resource.resource_name, request.body.validate_only
     about = resource.resource_type
     api_key = ApiKey.ALTER_CONFIGS if replaces else ApiKey.INCREMENTAL_ALTER_CONFIGS
@@ -142,6 +136,30 @@ async def _alter(
         others = set(settings)
         actions = [change for change in changes if change not in others]
         await note_changes(request, setting_lines(about, name, actions))
+
+
+def refuse_repeated(*, is_repeated: bool) -> None:
+    """Refuse a resource that a request contains twice."""
+    if is_repeated:
+        raise RequestRefused(ErrorCode.invalid_request, "Each resource must appear at most once.")
+
+
+async def changes_of(
+    request: Request[Any], configs: Iterable[Any], *, replaces: bool
+) -> list[SettingChange]:
+    """Return the changes of a resource.
+
+    Raises:
+        RequestRefused: an operation does not exist.
+    """
+    return [
+        SettingChange(
+            config.name,
+            Operation.SET if replaces else _operation(config.config_operation),
+            config.value,
+        )
+        async for config in each(request, configs)
+    ]
 
 
 def _operation(number: int) -> Operation:
@@ -347,8 +365,11 @@ class _Descriptions:
 @api(ApiKey.ALTER_CONFIGS)
 async def alter_configs(
     request: Request[AlterConfigsRequest], broker: BrokerParts
-) -> "AlterConfigsResponse":
+) -> "AlterConfigsResponse | Reply":
     """Replace the settings of each resource atomically."""
+    if broker.relay is not None:
+        relayed = await _relayed(request, broker, broker.relay, replaces=True)
+        return cast("AlterConfigsResponse | Reply", relayed)
     return {"responses": await alter_each(request, broker, replaces=True)}
 
 
@@ -362,9 +383,22 @@ async def alter_configs(
 @api(ApiKey.INCREMENTAL_ALTER_CONFIGS)
 async def incremental_alter_configs(
     request: Request[IncrementalAlterConfigsRequest], broker: BrokerParts
-) -> "IncrementalAlterConfigsResponse":
+) -> "IncrementalAlterConfigsResponse | Reply":
     """Apply the changes of each resource atomically."""
+    if broker.relay is not None:
+        relayed = await _relayed(request, broker, broker.relay, replaces=False)
+        return cast("IncrementalAlterConfigsResponse | Reply", relayed)
     return {"responses": await alter_each(request, broker, replaces=False)}
+
+
+async def _relayed(
+    request: Request[Any], broker: BrokerParts, relay: "Relay", *, replaces: bool
+) -> Mapping[str, Any] | Reply:
+    from horolog.broker.handlers.relayed_settings import (  # noqa: PLC0415 - only in a cluster
+        alter_in_cluster,
+    )
+
+    return await alter_in_cluster(request, broker, relay, replaces=replaces)
 
 
 # --- ListConfigResources: what has settings (KIP-1142) ----------------------------------

@@ -177,6 +177,9 @@ async def _create(
         or access.allows_operation(peer, ApiKey.METADATA, create, TOPIC, name)
     ):
         raise refusal(TOPIC)
+    if broker.relay is not None:
+        broker.relay.create_topic(name, request.client_id, peer)
+        return
     creation.take(broker.config.num_partitions)
     mutations = broker.quotas.mutations(request.peer, request.client_id, is_strict=True)
     try:

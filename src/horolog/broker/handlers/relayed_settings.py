@@ -1,0 +1,229 @@
+"""AlterConfigs and IncrementalAlterConfigs in a cluster: to the controllers, but for our own part.
+
+Kafka's brokers likewise change their loggers themselves. Here remain as well:
+
+- actions of horolog (docs/wire.md), which the broker performs that is asked;
+- settings `horolog.*` of a topic, which controllers refuse on a topic. They are written to the
+  resource of all brokers, bound to the topic's id (`metadata.state`), with this broker's rights.
+
+A request without these is relayed as it is. Of a resource with both, the controllers' part is
+first, and ours is left undone if that is refused. Imported only in a cluster.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from horolog.broker.broker import BrokerParts
+from horolog.broker.cluster.relaying import Relay
+from horolog.broker.control.table import check_rights, needs_of_changes, split_actions
+from horolog.broker.dispatch import Request
+from horolog.broker.handlers.configs import (
+    changes_of,
+    check_broker,
+    check_logger_broker,
+    refuse_repeated,
+)
+from horolog.broker.handlers.results import PartOutcome, each, outcome_of
+from horolog.broker.loggers import alter_loggers
+from horolog.config import SettingChange, alter_broker, alter_topic
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.metadata.state import is_hidden, shared_changes
+from horolog.network.reply import Reply
+from horolog.wire.api import ApiKey
+from horolog.wire.config_resources import ResourceType
+
+__all__ = ["alter_in_cluster"]
+
+_OURS: Final = "horolog."
+
+
+@dataclass(slots=True)
+class _Resource:
+    """A resource of the request, with the changes that are the controllers' and those here."""
+
+    kind: int
+    name: str
+    theirs: list[Any]
+    is_sent: bool = True
+    perform: Callable[[], Awaitable[None]] | None = None
+    outcome: PartOutcome = field(default_factory=PartOutcome)
+
+    @property
+    def is_theirs_alone(self) -> bool:
+        return self.is_sent and self.perform is None and not self.outcome.error_code
+
+    @property
+    def key(self) -> tuple[int, str]:
+        return self.kind, self.name
+
+
+async def alter_in_cluster(
+    request: Request[Any], broker: BrokerParts, relay: Relay, *, replaces: bool
+) -> Mapping[str, Any] | Reply:
+    """Make our changes, and have the controllers make the others.
+
+    Raises:
+        Hangup: as `Relay.answer`.
+    """
+    resources = [
+        _Resource(asked.resource_type, asked.resource_name, list(asked.configs))
+        async for asked in each(request, request.body.resources)
+    ]
+    times = Counter(resource.key for resource in resources)
+    splitting = _Splitting(request, broker, relay, replaces=replaces)
+    for resource in resources:
+        await request.checkpoint()
+        is_repeated = times[resource.key] > 1
+        resource.outcome = await outcome_of(splitting.split(resource, is_repeated=is_repeated))
+    if all(resource.is_theirs_alone for resource in resources):
+        return await relay.body_for(request.frame, request.peer)
+    await splitting.relay([one for one in resources if one.is_sent and not one.outcome.error_code])
+    for resource in resources:
+        if resource.perform is not None and not resource.outcome.error_code:
+            resource.outcome = await outcome_of(resource.perform())
+    return {
+        "responses": [
+            {
+                "error_code": resource.outcome.error_code,
+                "error_message": resource.outcome.message,
+                "resource_type": resource.kind,
+                "resource_name": resource.name,
+            }
+            for resource in resources
+        ]
+    }
+
+
+class _Splitting:
+    """Decides for one request what is done here."""
+
+    def __init__(
+        self, request: Request[Any], broker: BrokerParts, relay: Relay, *, replaces: bool
+    ) -> None:
+        self._request = request
+        self._broker = broker
+        self._relay = relay
+        self._replaces = replaces
+        self._validate_only: bool = request.body.validate_only
+        self._api_key = ApiKey.ALTER_CONFIGS if replaces else ApiKey.INCREMENTAL_ALTER_CONFIGS
+
+    async def split(self, resource: _Resource, *, is_repeated: bool) -> None:
+        """Find the changes of a resource that are made here, and check these.
+
+        Raises:
+            HorologError: the resource is refused.
+        """
+        refuse_repeated(is_repeated=is_repeated)
+        kind, name, broker = resource.kind, resource.name, self._broker
+        if kind == ResourceType.BROKER_LOGGER and not self._replaces:
+            check_logger_broker(broker, name)
+            changes = await changes_of(self._request, resource.theirs, replaces=False)
+            self._check_rights(resource, changes)
+            alter_loggers(changes, validate_only=True)
+            resource.is_sent = False
+            self._perform(resource, partial(_alter_loggers, changes))
+        elif kind in (ResourceType.BROKER, ResourceType.TOPIC):
+            is_of_all = kind == ResourceType.BROKER and check_broker(broker, name)
+            changes = await changes_of(self._request, resource.theirs, replaces=self._replaces)
+            perform, settings = split_actions(broker, ResourceType(kind), name, changes)
+            if perform is not None:
+                self._check_rights(resource, [it for it in changes if it not in settings])
+                self._keep(resource, settings)
+                self._perform(resource, perform)
+            if kind == ResourceType.TOPIC:
+                self._split_topic(resource, settings)
+            else:
+                _check_broker_settings(broker, settings, is_of_all, replaces=self._replaces)
+
+    def _split_topic(self, resource: _Resource, settings: list[SettingChange]) -> None:
+        """Take over the settings `horolog.*` of a topic; if all are replaced, those there are."""
+        topic = self._broker.topics.find(resource.name)
+        ours = [change for change in settings if change.name.startswith(_OURS)]
+        before = {} if topic is None else _ours(topic.overrides)
+        if topic is None or not (ours or (self._replaces and before)):
+            return
+        self._check_rights(resource, ours)
+        others = {} if self._replaces else topic.overrides
+        after = _ours(alter_topic(self._broker.settings, others, ours))
+        self._keep(resource, [change for change in settings if change not in ours])
+        changes = shared_changes(topic.name, topic.topic_id, before, after)
+        if changes:
+            self._perform(resource, partial(self._relay.change_shared, changes))
+
+    def _keep(self, resource: _Resource, settings: list[SettingChange]) -> None:
+        """Leave these changes to the controllers, who are not asked if there are none."""
+        names = {change.name for change in settings}
+        resource.theirs = [config for config in resource.theirs if config.name in names]
+        resource.is_sent = bool(resource.theirs) or self._replaces
+
+    def _perform(self, resource: _Resource, perform: Callable[[], Awaitable[None]]) -> None:
+        resource.perform = _nothing if self._validate_only else perform
+
+    def _check_rights(self, resource: _Resource, changes: list[SettingChange]) -> None:
+        needs = needs_of_changes(resource.kind, [change.name for change in changes])
+        peer, key = self._request.peer, self._api_key
+        check_rights(self._broker, peer, key, resource.kind, resource.name, needs)
+
+    async def relay(self, resources: list[_Resource]) -> None:
+        """Have the controllers change resources, and note what they answer."""
+        if not resources:
+            return
+        by_key = {resource.key: resource for resource in resources}
+        asked = [
+            {
+                "resource_type": resource.kind,
+                "resource_name": resource.name,
+                "configs": [config._asdict() for config in resource.theirs],
+            }
+            for resource in resources
+        ]
+        fields = {"resources": asked, "validate_only": self._validate_only}
+        request = self._request
+        lost = PartOutcome(ErrorCode.unknown_server_error, "the controller did not answer it")
+        try:
+            body = await self._relay.relay_fields(
+                self._api_key, request.version, request.client_id, fields, request.peer
+            )
+        except HorologError as error:
+            code = code_for(error)
+            if not isinstance(error, RequestRefused):
+                code = ErrorCode.request_timed_out
+            lost, found = PartOutcome(code, str(error)), {}
+        else:
+            found = {(it.resource_type, it.resource_name): it for it in body.responses}
+        for key, resource in by_key.items():
+            its = found.get(key)
+            resource.outcome = (
+                lost if its is None else PartOutcome(its.error_code, its.error_message)
+            )
+
+
+def _ours(settings: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in settings.items() if name.startswith(_OURS)}
+
+
+def _check_broker_settings(
+    broker: BrokerParts, changes: list[SettingChange], is_of_all: bool, *, replaces: bool
+) -> None:
+    """Refuse what this broker could not obey, as Kafka's brokers do before they relay.
+
+    Raises:
+        RequestRefused: a setting is invalid, or contains state of horolog.
+    """
+    for change in changes:
+        if is_hidden(change.name):
+            raise RequestRefused(
+                ErrorCode.invalid_request, f"{change.name} is kept by horolog, and is not set"
+            )
+    alter_broker(broker.settings, changes, cluster_wide=is_of_all, replaces=replaces)
+
+
+async def _alter_loggers(changes: list[SettingChange]) -> None:
+    alter_loggers(changes, validate_only=False)
+
+
+async def _nothing() -> None:
+    """Nothing, where a request is only validated."""
