@@ -127,7 +127,7 @@ class History:
     def _pull(self, log: Log, data: bytes, count: int) -> None:
         log.append(SourceBatches(data), self.now_ms, Origin.FOLLOWER)
         self.offset += count
-        log.advance_high_watermark(self.offset)
+        log.move_high_watermark(self.offset)
 
 
 def opened(path: Path, now_ms: int) -> LogDir:
@@ -203,7 +203,7 @@ def test_kafka_and_we_leave_the_same_records_of_random_logs_that_both_have_clean
                 with_logs.create(*at, uuid4(), CONFIG, now_ms)
             log = with_logs.logs[at]
             log.begin_following(0)
-            log.advance_high_watermark(log.log_end_offset)
+            log.move_high_watermark(log.log_end_offset)
             history.go_on(log)
         with_logs.close()
 
@@ -211,7 +211,7 @@ def test_kafka_and_we_leave_the_same_records_of_random_logs_that_both_have_clean
         shutil.copytree(path, ours)
         with_logs = opened(ours, now_ms)
         for log in with_logs.logs.values():
-            log.advance_high_watermark(log.log_end_offset)
+            log.move_high_watermark(log.log_end_offset)
             clean(log, SystemClock().now_ms())
         with_logs.close()
         answers.of_files(ours, peer=NEWEST)  # fails on any complaint

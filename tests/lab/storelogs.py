@@ -161,7 +161,7 @@ def pull(
     """Have a log take batches of its source, all of them readable there."""
     sent = SourceBatches(b"".join(batches), append_times)
     followed = log.append(sent, now, Origin.FOLLOWER)
-    log.advance_high_watermark(followed.next_offset)
+    log.move_high_watermark(followed.next_offset)
     return followed
 
 

@@ -89,7 +89,7 @@ class Replica:
         data = b"".join(data[at : at + header.size] for at, header in iter_headers(data))
         times = source.look().append_times_within(log.log_end_offset, len(data))
         log.append(SourceBatches(data, times), NOW, Origin.FOLLOWER)
-        log.advance_high_watermark(source.high_watermark)
+        log.move_high_watermark(source.high_watermark)
         return True
 
     def catch_up(self, leader: Replica) -> None:
@@ -105,7 +105,7 @@ class Replica:
 
     @property
     def values(self) -> list[bytes | None]:
-        self.log.advance_high_watermark(1 << 60) if self.log.is_following else None
+        self.log.move_high_watermark(1 << 60) if self.log.is_following else None
         return [record.value for record in records_in(self.log)]
 
 
@@ -306,7 +306,7 @@ class Elections(RuleBasedStateMachine):
         while replica.fetch_from(self.leader):
             pass
         ours, theirs = replica.log, self.leader.log
-        ours.advance_high_watermark(theirs.high_watermark)
+        ours.move_high_watermark(theirs.high_watermark)
         assert replica.stored == self.leader.stored
         starts = [each for each in theirs.epochs.entries if each[1] < theirs.log_end_offset]
         assert [e for e in ours.epochs.entries if e.start_offset < ours.log_end_offset] == starts

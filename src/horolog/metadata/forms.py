@@ -341,7 +341,7 @@ class KafkaForm:
                     log.truncate_to(end, now_ms)
                     self._refused = None
             raise
-        log.advance_high_watermark(log.log_end_offset)
+        log.move_high_watermark(log.log_end_offset)
         self.size_behind_snapshot += len(data)
 
     def _opened(self, now_ms: int) -> Log:

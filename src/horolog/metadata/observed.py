@@ -321,7 +321,7 @@ class ObservedLog:
 
     def _remove_before(self, start: int) -> int:
         log, now = self._log, self._now_ms()
-        log.advance_high_watermark(max(start, 0))
+        log.move_high_watermark(max(start, 0))
         log.start_at(start)
         log.apply_retention(now, now)
         log.removed_files.remove_due(names.MAX_OFFSET)

@@ -181,7 +181,8 @@ __getattr__, __dir__ = lazy_names(
         "offline.simulation": "Arrival Simulation SimulationOutcome",
         "producers.replay": "replay",
         "producers.states": (
-            "CACHED_BATCHES NO_END Admission LastEnd Producers Unended WrittenBatch"
+            "CACHED_BATCHES MOST_ENDED NO_END Admission LastEnd Producers Unended WrittenBatch "
+            "first_unread"
         ),
         "record_file": "RecordFile",
         "recovery.loading": "load_log",

@@ -63,7 +63,7 @@ class Node:
         self._open()
         self.log = self.log_dir.logs[PARTITION]
         if self.follows:  # as its source says with the next fetch
-            self.log.advance_high_watermark(self.log.log_end_offset)
+            self.log.move_high_watermark(self.log.log_end_offset)
 
     def clean(self, now: int, steps: int | None = None) -> None:
         """Clean it; with `steps` it is killed at that operation of the file system."""

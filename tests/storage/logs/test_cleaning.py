@@ -170,13 +170,13 @@ def test_nothing_is_cleaned_that_consumers_may_not_read_yet(tmp_path: Path) -> N
         sent = b"".join(Path(e.log.path).read_bytes()[: e.size] for e in log.segments)
     with new_follower(tmp_path / "follower", COMPACT) as log:
         log.append(SourceBatches(sent), NOW, Origin.FOLLOWER)
-        log.advance_high_watermark(13)
+        log.move_high_watermark(13)
         chosen = log.cleanable(NOW)
         assert chosen is not None
         assert chosen.end <= 13
         clean(log)
         kept = offsets(log)
-        log.advance_high_watermark(30)
+        log.move_high_watermark(30)
         assert [each for each in offsets(log) if each >= chosen.end] == list(range(chosen.end, 30))
         assert [each for each in offsets(log) if each < chosen.end] == [
             each for each in kept if each < chosen.end
@@ -348,7 +348,7 @@ def test_a_truncation_below_what_was_cleaned_takes_the_cleaner_point_back(
         sent = b"".join(Path(e.log.path).read_bytes()[: e.size] for e in log.segments)
     with new_follower(tmp_path / "log", COMPACT) as log:
         log.append(SourceBatches(sent), NOW, Origin.FOLLOWER)
-        log.advance_high_watermark(30)
+        log.move_high_watermark(30)
         clean(log)
         before = records_in(log)
         log.truncate_to(to, NOW)

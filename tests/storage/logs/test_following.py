@@ -112,7 +112,7 @@ def test_gaps_of_compaction_that_are_wider_than_a_segment_are_followed(
     log_dir.close(clean=not kill)
     with reopened(tmp_path, FOREVER, follows=True) as (log_dir, log):
         assert log_dir.recoveries == [] or not log_dir.recoveries[0].has_findings
-        log.advance_high_watermark(offsets[-1] + 1)
+        log.move_high_watermark(offsets[-1] + 1)
         assert log.log_start_offset == 0
         assert [each.offset for each in records_in(log)] == [*offsets]
         assert pull(log, v2(offsets[-1] + 1)).next_offset == offsets[-1] + 2
@@ -230,7 +230,7 @@ def test_a_gap_of_the_source_at_a_roll_is_no_missing_segment(
     stretches = [AppendTimeStretch(0, NOW), AppendTimeStretch(far, NOW + 70)]
     for offset in (0, 1, 2, far, far + 1, far + 2, far + 3):
         pull(log, v2(offset), append_times=[stretches[offset >= far]])
-    log.advance_high_watermark(far + 4)
+    log.move_high_watermark(far + 4)
     assert len(log.segments) > 2
     assert log.find_by_append_time(NOW + 1) == (far, NOW + 70, 3)
     log.flush()
@@ -242,7 +242,7 @@ def test_a_gap_of_the_source_at_a_roll_is_no_missing_segment(
         rows = scan(partition_dir(tmp_path), "events", columns=("offset",)).read_all()
         assert rows["offset"].to_pylist() == [0, 1, 2, far, far + 1, far + 2, far + 3]
         with reopened(tmp_path, SMALL, follows=True) as (_, log):
-            log.advance_high_watermark(far + 4)
+            log.move_high_watermark(far + 4)
             assert log.find_by_append_time(NOW + 1) == (far, NOW + 70, 3)
 
 
@@ -329,11 +329,13 @@ def test_consumers_read_up_to_the_high_watermark(tmp_path: Path) -> None:
         )
         assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (4, 0, 0)
         assert not log.read(0, 1000).size
-        assert log.advance_high_watermark(2) == 2
+        assert log.move_high_watermark(2)
         assert bytes(log.read(0, 1000).read()) == v2(0, NOW) + v2(1, NOW + 1)
         assert log.readable_end(committed=False) == log.readable_end(committed=True) == 2
-        assert log.advance_high_watermark(1) == 2, "it never goes back"
-        assert log.advance_high_watermark(99) == 4, "no further than the log"
+        assert not log.move_high_watermark(1)
+        assert log.high_watermark == 2, "it never goes back"
+        assert log.move_high_watermark(99)
+        assert log.high_watermark == 4, "no further than the log"
         log.append(SourceBatches(v2(4)), NOW, Origin.FOLLOWER)
         assert log.high_watermark == 4
 
@@ -345,7 +347,7 @@ def test_lookups_show_nothing_beyond_the_high_watermark(tmp_path: Path) -> None:
         log.append(SourceBatches(sent, times), NOW, Origin.FOLLOWER)
         assert log.find_max_timestamp() is None
         for visible in range(1, 9):
-            log.advance_high_watermark(visible)
+            log.move_high_watermark(visible)
             top = log.find_max_timestamp()
             assert (top and top.offset) == (7 if visible == 8 else None), "as in Kafka"
             for at in range(8):
@@ -369,7 +371,7 @@ def test_nothing_above_the_high_watermark_is_deleted(tmp_path: Path) -> None:
         with pytest.raises(RequestRefused):
             log.delete_records(1)
         assert log.start_at(5) == 0
-        log.advance_high_watermark(4)
+        log.move_high_watermark(4)
         assert [gone.base_offset for gone in log.apply_retention(NOW, NOW)] == [0]
         assert log.start_at(99) == 4
         assert log.start_at(2) == 4, "a log start never goes back"
@@ -414,9 +416,9 @@ def test_a_transaction_is_stable_once_its_marker_is_readable(tmp_path: Path) -> 
         pull(log, v2(0))
         sent = v2(1, base_sequence=0, **PRODUCER) + v2(2) + marker(3, 9, kind=0)
         log.append(SourceBatches(sent), NOW, Origin.FOLLOWER)
-        log.advance_high_watermark(3)
+        log.move_high_watermark(3)
         assert log.last_stable_offset == 1
-        log.advance_high_watermark(4)
+        log.move_high_watermark(4)
         assert log.last_stable_offset == 4
 
 
@@ -435,7 +437,7 @@ def test_transactions_count_as_open_after_a_restart_as_before(tmp_path: Path) ->
     log_dir.close()
     with reopened(tmp_path, SMALL, follows=True) as (_, log):
         assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (9, 2, 1)
-        log.advance_high_watermark(9)
+        log.move_high_watermark(9)
         assert log.last_stable_offset == 9
 
 
@@ -528,7 +530,7 @@ def test_a_marker_that_comes_after_all_is_believed(tmp_path: Path) -> None:
         log.count_unended([Unended(5, 0)])
         log.append(SourceBatches(marker(1, 5, kind=1)), NOW, Origin.FOLLOWER)
         assert (log.last_stable_offset, aborted_in(log)) == (0, [])
-        log.advance_high_watermark(2)
+        log.move_high_watermark(2)
         assert (log.last_stable_offset, aborted_in(log)) == (2, [])
 
 
@@ -540,7 +542,7 @@ def test_after_a_restart_a_transaction_is_open_until_the_source_says_so_again(
         log.count_unended([Unended(5, 1)])
         assert log.last_stable_offset == 2
     with reopened(tmp_path, follows=True) as (_, log):
-        log.advance_high_watermark(2)
+        log.move_high_watermark(2)
         assert (log.last_stable_offset, aborted_in(log)) == (1, [])
         log.count_unended([Unended(5, 1)])
         assert (log.last_stable_offset, aborted_in(log)) == (2, [(5, 1, 2)])

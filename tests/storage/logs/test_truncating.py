@@ -90,7 +90,7 @@ def faults(path: Path) -> list[Finding]:
 
 def check(log: Log, expected: bytes) -> None:
     """Whether every answer is that of a log that never had anything else."""
-    log.advance_high_watermark(log.log_end_offset)
+    log.move_high_watermark(log.log_end_offset)
     assert bytes_of(log) == expected
     headers = [header for _, header in iter_headers(expected)]
     found = records_in(log)

@@ -134,14 +134,14 @@ def test_nothing_is_compacted_that_a_follower_may_have_to_truncate(tmp_path: Pat
         sent = b"".join(Path(e.log.path).read_bytes()[: e.size] for e in log.segments)
     with new_follower(tmp_path / "log", PLAIN) as log:
         log.append(SourceBatches(sent), NOW, Origin.FOLLOWER)
-        log.advance_high_watermark(13)
+        log.move_high_watermark(13)
         log.checkpoint()
         end = max(each.base_offset for each in log.segments if each.base_offset <= 13)
         assert 3 < end < log.segments[-1].base_offset
     (done,) = compact(tmp_path / "log")
     assert (done.refused, done.end_offset) == (None, end)
     with reopened(tmp_path / "log", PLAIN, follows=True) as (_, log):
-        log.advance_high_watermark(30)
+        log.move_high_watermark(30)
         assert records_in(log) == latest(before, end)
     checkpoint = tmp_path / "log" / "replication-offset-checkpoint"
     checkpoint.write_text("damaged")

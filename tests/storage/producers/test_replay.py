@@ -93,7 +93,7 @@ class History:
         if newest is not None and newest.exists():
             newest.write_bytes(content)
         self.log = self._log_dir.logs[TopicPartition("events", 3)]
-        self.log.advance_high_watermark(self._end)
+        self.log.move_high_watermark(self._end)
         assert _everything(self.log.producers) == before
 
     def check(self) -> None:

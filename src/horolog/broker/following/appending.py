@@ -77,7 +77,7 @@ def take(log: Log, fetched: Fetched, epoch: int, now_ms: int, *, follows_start: 
     said = unended_in(fetched)
     if log.is_news(said):
         log.count_unended(said)
-    log.advance_high_watermark(fetched.high_watermark)
+    log.move_high_watermark(fetched.high_watermark)
     if log.log_start_offset < start:
         log.start_at(start)
     if follows_start and fetched.log_start_offset > log.log_start_offset:

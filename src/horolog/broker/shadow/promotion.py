@@ -264,7 +264,7 @@ class Promotions:
             if partition is None:
                 continue
             if key.topic == FOLLOWED_OFFSETS:
-                await partition.change(lambda log: log.advance_high_watermark(log.log_end_offset))
+                await partition.change(lambda log: log.move_high_watermark(log.log_end_offset))
             its = await partition.producers_here()
             here[key] = its._replace(confirmed_ms=confirmed_ms)
         return here

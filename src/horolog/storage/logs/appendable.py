@@ -241,8 +241,8 @@ class AppendableLog(ReadableLog):
             self.is_settled = False
             if prepared is not None and not is_plain:
                 self.has_transactions = True
-                if self.first_unstable is None:
-                    self.first_unstable = base_offset
+                if self.first_open is None:
+                    self.first_open = base_offset
             try:
                 writer.append(numbered, config, now_ms, not self.retention_exempt, may_block)
             finally:
@@ -328,7 +328,7 @@ class AppendableLog(ReadableLog):
         self.find_unstable()
 
     def find_unstable(self) -> None:
-        """Recompute the first transaction whose end consumers cannot read yet.
+        """Publish the transactions whose ends consumers cannot read yet.
 
         A transaction that no marker ends, by what the source says, counts here as it does at the
         source. It is listed in `unended` before the last stable offset passes it.
@@ -338,7 +338,11 @@ class AppendableLog(ReadableLog):
             self.unended = tuple(
                 transaction for transaction in self.said_unended if is_open(*transaction[:2])
             )
-        self.first_unstable = self.producers.first_unstable(self.high_watermark, self.unended)
+        producers = self.producers
+        if producers.ended or self.ended:
+            producers.forget_ended(self.high_watermark)
+            self.ended = producers.ended
+        self.first_open = producers.first_open(self.unended)
 
     def settle_unended(self, *, goes_on: Container[int], committed: Container[int]) -> None:
         """Decide how transactions count that were open when the log was opened.

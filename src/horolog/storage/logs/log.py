@@ -5,7 +5,9 @@ disk has left to do: `Truncator` (logs/truncating.py) and `Swap` (logs/replacing
 
 A log leads or follows. One that follows takes the batches of a source as they are, up to what the
 source says is readable: bytes, offsets, leader epochs and append times are those of the source. Of
-a source without append times it is kept when the records were seen.
+a source without append times it is kept when the records were seen. In a cluster the controllers
+decide the role and give the epochs (`become_leader`, `become_follower`); otherwise this broker does
+(`lead`, `begin_following`).
 
 Invariant: what is deleted is out of the readers' sight before its files are touched. A high
 watermark that is told is at most the log end, and goes back with a truncation alone. Follow-up work
@@ -64,16 +66,75 @@ class Log(AppendableLog):
             high_watermark: up to which consumers read meanwhile, as far as there are records.
         """
         with self.exclusively():
-            end_offset = self.log_end_offset
-            self.said_unended = frozenset()
-            self.producers.keeps_ended = True
-            self.has_transactions = True  # the source's may have any
-            self.is_following = True
-            self.known_high_watermark = max(self.log_start_offset, min(high_watermark, end_offset))
-            # An epoch in which this log led, and wrote nothing, is not known to another leader.
-            self.epochs.truncate_from_end(end_offset)
-            truncate_append_times(self, end_offset)
-            self.find_unstable()
+            self._follow(high_watermark)
+
+    def become_follower(self, epoch: int) -> None:
+        """Accept the batches of the leader of an epoch, and refuse those of producers.
+
+        The high watermark stays: what is behind it may not be in the log of the leader.
+        """
+        with self.exclusively():
+            if not self.is_following:
+                self._follow(self.high_watermark)
+            self.leader_epoch = epoch
+
+    def _follow(self, high_watermark: int) -> None:
+        end_offset = self.log_end_offset
+        self.said_unended = frozenset()
+        self.producers.keeps_ended = True
+        self.has_transactions = True  # the source's may have any
+        self.is_following = True
+        self.known_high_watermark = max(self.log_start_offset, min(high_watermark, end_offset))
+        # An epoch in which this log led, and wrote nothing, is not known to another leader.
+        self.epochs.truncate_from_end(end_offset)
+        truncate_append_times(self, end_offset)
+        self.find_unstable()
+
+    def become_leader(self, epoch: int, *, is_replicated: bool) -> None:
+        """Take the batches of producers in a leader epoch that the controllers gave.
+
+        The high watermark stays, and transactions stay open: their coordinator ends them. The epoch
+        is on the disk before any batch of it. A log that leads in the epoch already goes on.
+
+        Args:
+            is_replicated: see `set_replicated`.
+
+        Raises:
+            RequestRefused: the log has records of a later epoch (74).
+            StorageFailed: the disk refused; the log has the role that it had.
+        """
+        with self.exclusively():
+            if self.epochs.latest > epoch:
+                raise RequestRefused(
+                    ErrorCode.fenced_leader_epoch,
+                    f"{self} cannot be led in epoch {epoch}: it has epoch {self.epochs.latest}",
+                )
+            if self.is_following or epoch != self.leader_epoch:
+                self.is_settled = False
+                end_offset = self.log_end_offset
+                self.epochs.assign(epoch, end_offset)
+                self.leader_epoch, self.epoch_start_offset = epoch, end_offset
+                self.said_unended, self.unended = frozenset(), ()
+                self.is_following = False
+            self._count_replicas(is_replicated=is_replicated)
+
+    def set_replicated(self, is_replicated: bool) -> None:
+        """Note whether there are other replicas of a log that leads.
+
+        With them the high watermark stays where it is until it is moved; otherwise it is the log
+        end.
+        """
+        with self.exclusively():
+            if not self.is_following:
+                self._count_replicas(is_replicated=is_replicated)
+
+    def _count_replicas(self, *, is_replicated: bool) -> None:
+        self.producers.keeps_ended = is_replicated
+        if not is_replicated:
+            self.known_high_watermark = None
+        elif self.known_high_watermark is None:  # else it may be moved just now
+            self.known_high_watermark = self.log_end_offset
+        self.find_unstable()
 
     def lead(
         self,
@@ -98,8 +159,9 @@ class Log(AppendableLog):
         assert epoch > self.epochs.latest
         with self.exclusively():
             self.is_settled = False
-            self.epochs.assign(epoch, self.log_end_offset)
-            self.leader_epoch = epoch
+            end_offset = self.log_end_offset
+            self.epochs.assign(epoch, end_offset)
+            self.leader_epoch, self.epoch_start_offset = epoch, end_offset
             self.producers.keeps_ended = False
             said = {transaction[:2]: transaction for transaction in self.said_unended}
             self.said_unended = frozenset()
@@ -152,15 +214,20 @@ class Log(AppendableLog):
             assert self.is_following
             self.leader_epoch = epoch
 
-    def advance_high_watermark(self, offset: int) -> int:
-        """Let consumers read up to an offset, or to the log end; the high watermark."""
-        with self.exclusively():
-            assert self.known_high_watermark is not None
-            offset = min(offset, self.log_end_offset)
-            if offset > self.known_high_watermark:
-                self.known_high_watermark = offset
-                self.find_unstable()
-            return self.known_high_watermark
+    def move_high_watermark(self, offset: int) -> bool:
+        """Let consumers read up to an offset, or to the log end; return True if that is more.
+
+        May run while another thread appends. One thread at a time moves it, and none while the role
+        of the log changes or the log is truncated.
+        """
+        known = self.known_high_watermark
+        if known is None or offset <= known:
+            return False
+        end_offset = self.log_end_offset
+        if offset > end_offset:
+            offset = end_offset
+        self.known_high_watermark = max(known, offset)
+        return offset > known
 
     def count_unended(self, said: Iterable[Unended]) -> None:
         """Let transactions that no marker ends count as they do at the source, from now on.

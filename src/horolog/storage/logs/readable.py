@@ -34,7 +34,12 @@ from horolog.storage.lookup.index_checks import IndexChecks
 from horolog.storage.lookup.replay import replay_segments
 from horolog.storage.lookup.time_ranges import TimeBlocks, TimeRanges, time_blocks, time_ranges
 from horolog.storage.names import TopicPartition
-from horolog.storage.producers.states import Producers, Unended
+from horolog.storage.producers.states import (
+    CompletedTransaction,
+    Producers,
+    Unended,
+    first_unread,
+)
 from horolog.storage.segments.active import ActiveSegment
 from horolog.storage.segments.segment import Segment
 from horolog.storage.validation.validate import MAX_UNCOMPRESSED_BYTES
@@ -93,9 +98,11 @@ class ReadableLog:
         "_max_batch_bytes",
         "_name",
         "config",
+        "ended",
+        "epoch_start_offset",
         "epochs",
         "files",
-        "first_unstable",
+        "first_open",
         "floor",
         "has_transactions",
         "index_checks",
@@ -125,14 +132,19 @@ class ReadableLog:
         """Adopted: no retention and no rolling by time."""
         self.leader_epoch = parts.leader_epoch
         """The epoch that appended batches get."""
+        self.epoch_start_offset = parts.segments[-1].end.next_offset
+        """Where its own epoch as a leader began: the log end when it became the leader."""
         self.epochs = parts.epochs
         """The start offsets of all leader epochs in the log."""
         self.floor = parts.append_times
         self.is_following = parts.is_following
         """The role of the log: whether it takes the batches of a source, and none of producers."""
         self.known_high_watermark = parts.high_watermark  # None where it is the log end
-        # The first offset of a transaction whose end consumers cannot read yet; None without one.
-        self.first_unstable: int | None = None
+        # The writer replaces both, a transaction that ends in `ended` first. A reader takes them in
+        # the other order, so that it always finds the transaction in one of them.
+        self.first_open: int | None = None
+        self.ended: tuple[CompletedTransaction, ...] = ()
+        """Transactions whose markers may be at or behind the high watermark."""
         # Transactions that another broker left open, and that no marker will end.
         self.unended: tuple[Unended, ...] = ()
         if parts.retention_exempt:
@@ -161,8 +173,7 @@ class ReadableLog:
     def high_watermark(self) -> int:
         """Offset up to which consumers read, because all replicas have these records.
 
-        Without replicas it is the log end. A log that follows gets it from its source
-        (`Log.advance_high_watermark`).
+        Without replicas it is the log end. Otherwise `Log.move_high_watermark` moves it.
         """
         end_offset, told = self.log_end_offset, self.known_high_watermark
         return end_offset if told is None or told > end_offset else told
@@ -175,13 +186,16 @@ class ReadableLog:
         follows it counts so once the source has said so. If the first records of an open
         transaction were deleted, the offset is the log start.
         """
-        stable, unstable = self.high_watermark, self.first_unstable
+        stable, unstable = self.high_watermark, self.first_open
+        ended = self.ended
+        if ended:
+            unstable = first_unread(ended, stable, unstable)
         return stable if unstable is None else min(stable, max(unstable, self.log_start_offset))
 
     @property
     def has_open_transactions(self) -> bool:
         """True while readers of committed records wait for the end of a transaction."""
-        return self.first_unstable is not None
+        return self.first_open is not None
 
     def readable_end(self, *, committed: bool) -> int:
         """Return the end offset for a consumer, by its isolation level."""
@@ -221,11 +235,15 @@ class ReadableLog:
         """
         return self.look().read(offset, max_bytes, min_one_batch=min_one_batch, up_to=up_to)
 
-    def look(self) -> LogView:
-        """Return a view of the log as it is now, for all parts of one answer."""
+    def look(self, *, to_end: bool = False) -> LogView:
+        """Return a view of the log as it is now, for all parts of one answer.
+
+        Args:
+            to_end: the reader is a replica. It reads to the log end, and batches of the log alone.
+        """
         while True:
-            segments = self.segments
-            has_limit = self.known_high_watermark is not None
+            segments, end_offset = self.segments, self.log_end_offset
+            has_limit = self.known_high_watermark is not None and not to_end
             high_watermark, stable = self.high_watermark, self.last_stable_offset
             unended = self.unended  # first: one that a marker ends meanwhile is in a segment then
             start, resets = self.log_start_offset, self.floor.resets
@@ -236,11 +254,13 @@ class ReadableLog:
             self._name,
             segments,
             max(start, segments[0].base_offset),
+            end_offset,
             high_watermark,
             min(stable, high_watermark),
             unended,
             self.has_transactions,
             has_limit,
+            to_end,
             resets,
             self.config,
             self.retention_exempt,

@@ -56,6 +56,8 @@ class LogView:
     segments: tuple[Segment, ...]
     log_start_offset: int
     """The first readable offset, which a segment has."""
+    end_offset: int
+    """The log end at the moment of the view."""
     high_watermark: int
     """Consumers read up to here."""
     last_stable_offset: int
@@ -66,6 +68,8 @@ class LogView:
     """Whether there may be an open or aborted transaction."""
     has_limit: bool
     """Whether reads end at the high watermark; otherwise at the log end."""
+    is_of_replica: bool
+    """Whether reads return batches of the log alone, and none for a range without records."""
     append_time_resets: tuple[AppendTimeReset, ...]
     """Where append times were lowered, in order of offsets."""
     config: TopicConfig
@@ -114,6 +118,8 @@ class LogView:
                 )
                 if found is not None:
                     return found
+            if self.is_of_replica:
+                return Slice(self.files, None, 0, 0)
             gap = self.gap(offset, before or end_offset)
             # Else retention has just deleted what was there.
             is_gap = segments[0].base_offset <= offset

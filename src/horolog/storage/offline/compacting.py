@@ -168,7 +168,7 @@ class _CompactedPartition:
         if len(segments) < 2:
             return
         yield from self._walk(segments)
-        limits = self._producers.first_unstable(0, ()), self._high_watermark, names.MAX_OFFSET
+        limits = self._producers.first_open(), self._high_watermark, names.MAX_OFFSET
         stable_end = min(limit for limit in limits if limit is not None)
         bases = [segment.base_offset for segment in segments]
         end = max((base for base in bases if base <= stable_end), default=0)

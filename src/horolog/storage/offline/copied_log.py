@@ -188,7 +188,7 @@ class CopiedLog:
         if first < log.log_end_offset == log.segments[0].base_offset:
             log.truncate_fully(first, 0)  # the source starts within its first batch
         log.append(SourceBatches(data, append_times), 0, Origin.RESTORE)
-        log.advance_high_watermark(names.MAX_BASE_OFFSET)
+        log.move_high_watermark(names.MAX_BASE_OFFSET)
 
     def sync(self) -> None:
         """Finish the last segment, and wait until everything is on disk.

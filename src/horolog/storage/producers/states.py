@@ -22,11 +22,12 @@ records; here it is forgotten by when its last batch was appended, so that recor
 with old timestamps are no less protected.
 """
 
-from collections import OrderedDict, deque
+from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -41,6 +42,8 @@ from horolog.storage.index.abort import AbortedTxn
 
 SEQUENCES = 1 << 31  # after 2147483647 comes 0
 CACHED_BATCHES = 5
+
+MOST_ENDED = 256  # transactions that are remembered until consumers can see their ends
 
 NEVER_GIVEN = 1 << 62  # no broker gives producer ids from here on
 
@@ -173,6 +176,25 @@ class CompletedTransaction(NamedTuple):
         )
 
 
+_LAST_OFFSET = attrgetter("last_offset")
+
+
+def first_unread(
+    ended: Sequence[CompletedTransaction], high_watermark: int, first_open: int | None
+) -> int | None:
+    """Return the start of the first transaction that has no marker below the high watermark.
+
+    Args:
+        ended: as `Producers.ended`.
+        first_open: start of the first transaction without a marker; None if there is none.
+    """
+    at = bisect_left(ended, high_watermark, key=_LAST_OFFSET)
+    if at == len(ended):
+        return first_open
+    first = ended[at].first_offset
+    return first if first_open is None else min(first, first_open)
+
+
 class Producers:
     """State of the producers of one log. Batches are noted in offset order."""
 
@@ -180,9 +202,11 @@ class Producers:
         self._states: dict[int, ProducerState] = {}
         self._open: OrderedDict[int, int] = OrderedDict()
         """First offsets, in order: a marker asks for the first one, however many are open."""
-        self._ended: deque[CompletedTransaction] = deque()
-        """In the order of their ends and of their first offsets: one that began before another,
-        and ended behind it, stands for both."""
+        self.ended: tuple[CompletedTransaction, ...] = ()
+        """Transactions whose markers consumers may not see yet; replaced, never mutated.
+
+        In the order of their ends and of their first offsets: one that began before another, and
+        ended behind it, stands for both. At most `MOST_ENDED`."""
         self.keeps_ended = False
         """Whether transactions are remembered that ended at or behind the high watermark."""
 
@@ -347,24 +371,27 @@ class Producers:
         state.last_end = LastEnd(header.producer_epoch, not marker.is_abort, header.max_timestamp)
         self._open.pop(header.producer_id, None)
         if completed is not None and self.keeps_ended:
-            while self._ended and self._ended[-1].first_offset >= completed.first_offset:
-                self._ended.pop()
-            self._ended.append(completed)
+            kept = len(self.ended)
+            while kept and self.ended[kept - 1].first_offset >= completed.first_offset:
+                kept -= 1
+            last = completed
+            if kept == MOST_ENDED:  # one stands for two: stable a little later, never too early
+                kept -= 1
+                last = completed._replace(first_offset=self.ended[kept].first_offset)
+            self.ended = (*self.ended[:kept], last)
         return completed
 
-    def first_unstable(self, high_watermark: int, unended: Collection[Unended]) -> int | None:
-        """Return the start of the first transaction that is open for consumers.
+    def forget_ended(self, high_watermark: int) -> None:
+        """Forget the transactions that ended before the high watermark."""
+        if self.ended:
+            self.ended = self.ended[bisect_left(self.ended, high_watermark, key=_LAST_OFFSET) :]
 
-        Those that ended before the high watermark are forgotten; for `unended` ones nothing waits.
-        """
-        while self._ended and self._ended[0].last_offset < high_watermark:
-            self._ended.popleft()
-        if not (self._ended or unended):
+    def first_open(self, unended: Collection[Unended] = ()) -> int | None:
+        """Return the start of the first transaction without a marker that is not `unended`."""
+        if not unended:
             return next(iter(self._open.values()), None)
         stable = {(transaction.producer_id, transaction.first_offset) for transaction in unended}
-        begun = (item[1] for item in self._open.items() if item not in stable)
-        firsts = [transaction.first_offset for transaction in islice(self._ended, 1)]
-        return min([*firsts, *islice(begun, 1)], default=None)
+        return next((item[1] for item in self._open.items() if item not in stable), None)
 
     def epochs_of(self, producer_id: int) -> Epochs:
         """Return the epochs of a marker that continues the state of a known producer."""
@@ -469,7 +496,7 @@ class Producers:
         """Forget everything, to be read or replayed again."""
         self._states.clear()
         self._open.clear()
-        self._ended.clear()
+        self.ended = ()
 
     def write(self, files: Files, directory: str, offset: int) -> None:
         """Write down the state of all batches before `offset`."""
