@@ -550,3 +550,22 @@ def test_a_moved_start_is_reported_once() -> None:
         lab.leading.on_fetch(2, 200, 100, start, 100, lab.now).start_moved for start in (0, 0, 7, 7)
     ]
     assert moved == [True, False, True, False]
+
+
+def test_ends_are_forgotten_where_another_leader_may_have_been_in_between() -> None:
+    """Replicas may have followed it, and have truncated what this leader saw them have."""
+    lab = Lab(record(isr=(1, 2)))
+    lab.leading.on_append(110)
+    lab.fetch(2, 95)
+    state = record(isr=(1, 2), leader_epoch=7, partition_epoch=12)
+    assert lab.leading.on_state(state, lab.now, epoch_start=110) is None
+    assert lab.leading.replicas[2].end == -1
+    assert lab.leading.is_caught_up(2)
+
+
+def test_a_late_fetch_of_a_process_that_is_gone_changes_nothing() -> None:
+    lab = Lab(record(isr=(1, 2)))
+    lab.fetch(2, 20, epoch=201)  # our metadata does not have this registration yet
+    with pytest.raises(RequestRefused):
+        lab.fetch(2, 100, epoch=200)
+    assert lab.leading.high_watermark == 80

@@ -277,12 +277,13 @@ class Leading:
                 the offset. There is no effect.
         """
         self.check_replica(broker_id)
-        view = self._brokers(broker_id)
-        if view is not None and -1 != broker_epoch < view.epoch:
+        replica, view = self.replicas[broker_id], self._brokers(broker_id)
+        registered = max(replica.broker_epoch or -1, -1 if view is None else view.epoch)
+        if -1 != broker_epoch < registered:
             raise RequestRefused(
                 ErrorCode.not_leader_or_follower,
                 f"the fetch is of epoch {broker_epoch} of broker {broker_id}, which is registered "
-                f"under epoch {view.epoch}",
+                f"under epoch {registered}",
             )
         self.log_end = max(self.log_end, leader_end)
         if not 0 <= offset <= self.log_end:
@@ -290,7 +291,6 @@ class Leading:
                 ErrorCode.offset_out_of_range, f"offset {offset} is beyond the log's end"
             )
         self._now_ms = max(self._now_ms, now_ms)
-        replica = self.replicas[broker_id]
         start_moved = replica.start != log_start
         replica.advance(offset, log_start, leader_end, broker_epoch, now_ms)
         may_join = broker_id not in self.maximal_isr and self._joins(broker_id, replica)
@@ -322,6 +322,9 @@ class Leading:
             self.epoch_start = epoch_start
             self.log_end = max(self.log_end, epoch_start)
             members = set(partition.isr)
+            if partition.leader_epoch != known.leader_epoch + 1:
+                # They may have followed another leader meanwhile, and have truncated.
+                self.replicas = {}
             for broker_id, replica in self.replicas.items():
                 is_member = broker_id in members
                 replica.caught_up_ms = replica.fetched_ms = now_ms if is_member else None
