@@ -126,6 +126,47 @@ def raw_produce(
     return {**watch.numbers(), "records": total, "bytes": total * size, "requests": requests}
 
 
+def longest_pause(bootstrap: str, topic: str, seconds: float) -> dict[str, float]:
+    """A record every 10 ms with acks=all, for so long: the longest wait for an acknowledgement.
+
+    Prints a line once the first record is acknowledged.
+    """
+    from confluent_kafka import Producer
+
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "acks": "all",
+        "linger.ms": 0,
+        "retry.backoff.ms": 20,
+        "retry.backoff.max.ms": 100,
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 100,
+        "topic.metadata.refresh.fast.interval.ms": 50,
+        "socket.connection.setup.timeout.ms": 1000,
+        "log_level": 0,
+    }
+    producer = Producer(settings)
+    failed: list[object] = []
+    acknowledged: list[float] = []
+
+    def done(error: object, _: object) -> None:
+        if error is not None:
+            failed.append(error)
+        acknowledged.append(time.perf_counter())
+
+    producer.produce(topic, b"first", partition=0, on_delivery=done)
+    producer.flush(60)
+    print("begun", flush=True)
+    watch, until = Watch(), time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        producer.produce(topic, b"next", partition=0, on_delivery=done)
+        producer.poll(0.01)
+    producer.flush(120)
+    assert not failed, failed[:1]
+    pauses = [later - before for before, later in itertools.pairwise(acknowledged)]
+    return {**watch.numbers(), "records": len(acknowledged), "pause_s": max(pauses)}
+
+
 def raw_on_demand(
     bootstrap: str, topic: str, size: int, records: int, under_way: int
 ) -> dict[str, float]:
@@ -141,9 +182,12 @@ def raw_on_demand(
     return {"requests": requests}
 
 
-def raw_latency(bootstrap: str, topic: str, requests: int, size: int) -> dict[str, float]:
+def raw_latency(
+    bootstrap: str, topic: str, requests: int, size: int, acks: int = 1, nice: int = 0
+) -> dict[str, float]:
     """One record a request, one request at a time: how long each took."""
-    body = raw.produce_request(topic, batch_of(size, 1))
+    os.nice(nice)
+    body = raw.produce_request(topic, batch_of(size, 1), acks=acks)
     with raw.Connection(bootstrap) as connection:
         for _ in range(200):
             raw.produced(connection.ask(raw.PRODUCE, body))
@@ -699,6 +743,7 @@ CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
         raw_produce,
         raw_on_demand,
         raw_latency,
+        longest_pause,
         librdkafka_fetch,
         librdkafka_objects,
         arrow_fetch,

@@ -32,9 +32,11 @@ def _string(text: str) -> bytes:
     return struct.pack(">h", len(data)) + data
 
 
-def produce_request(topic: str, batch: bytes, *, partition: int = 0) -> bytes:
-    """The body of a Produce request (acks=1) with one batch for one partition."""
-    head = struct.pack(">hhii", -1, 1, 30_000, 1)  # no transactional id, acks, timeout, one topic
+def produce_request(topic: str, batch: bytes, *, partition: int = 0, acks: int = 1) -> bytes:
+    """The body of a Produce request with one batch for one partition."""
+    head = struct.pack(
+        ">hhii", -1, acks, 30_000, 1
+    )  # no transactional id, acks, timeout, one topic
     return head + _string(topic) + struct.pack(">iii", 1, partition, len(batch)) + batch
 
 
