@@ -14,6 +14,7 @@ from scram_server import ScramServer
 from scripted_broker import HangUp, Raw, ScriptedBroker, Silence
 
 from horolog.broker import new_event_loop
+from horolog.broker.scheduling.begun import rest_of
 from horolog.client import Address, AuthenticationFailed, NoAnswer, ReusedMemory, Security
 from horolog.errors import HorologError, Misconfigured, RequestRefused
 from horolog.network import OutgoingConnection
@@ -69,6 +70,26 @@ def test_requests_share_a_connection_which_closes_with_its_owner(run: Run[None])
         await connection.close()
         with pytest.raises(NoAnswer, match="connection closed"):
             await metadata(connection)
+
+    with ScriptedBroker() as broker:
+        run(ask())
+
+
+def test_a_handler_that_is_begun_without_a_task_may_ask(run: Run[None]) -> None:
+    async def ask() -> None:
+        connection = to(broker)
+        for _ in range(2):  # unconnected, and connected
+            begun: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+            def begin(begun: asyncio.Future[Any] = begun) -> None:
+                asking = metadata(connection)
+                begun.set_result((asking, asking.send(None)))
+
+            asyncio.get_running_loop().call_soon(begin)
+            asking, awaited = await begun
+            answer = await rest_of(asking, awaited)
+            assert answer.controller_id == 1
+        await connection.close()
 
     with ScriptedBroker() as broker:
         run(ask())

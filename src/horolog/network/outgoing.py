@@ -126,6 +126,19 @@ class OutgoingConnection:
             RequestRefused: there is no common version.
         """
         by_s = self._loop.time() + timeout_ms / 1000
+        if asyncio.current_task() is None:  # begun without one, and a timeout needs it
+            asking = self._ask(api_key, fields, by_s, version, memory)
+            return await self._loop.create_task(asking)
+        return await self._ask(api_key, fields, by_s, version, memory)
+
+    async def _ask(
+        self,
+        api_key: ApiKey,
+        fields: Mapping[str, Any],
+        by_s: float,
+        version: int | None,
+        memory: Memory | None,
+    ) -> Any:
         opened = await self._open(by_s)
         if version is None:
             version = opened.abilities.version(api_key)
