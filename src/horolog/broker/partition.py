@@ -126,6 +126,14 @@ class Partition:
         """
         return self.writes.run(lambda: change(self.log))
 
+    def change_nowait(self, change: Callable[[Log], T]) -> T:
+        """Change the log now, if no write comes before it.
+
+        Raises:
+            WouldBlock: one does, or the change raises it.
+        """
+        return self.writes.run_nowait(lambda: change(self.log))
+
     @property
     def is_closed(self) -> bool:
         """True if the partition is no longer served."""

@@ -74,10 +74,15 @@ class StartAt(NamedTuple):
 class AskedPartition(ABC):
     """Partition about which its leader is asked.
 
+    `is_replica` says that leader and follower are brokers of one cluster: each change of leaders
+    may cut what is not committed, and logs start at the same offset.
+
     Args:
         backoff_ms: pause after an error that no election explains; it doubles each time.
         longest_backoff_ms: limit of that pause.
     """
+
+    is_replica = False
 
     def __init__(self, backoff_ms: int = 1_000, longest_backoff_ms: int = 30_000) -> None:
         self.leader: int | None = None
@@ -106,6 +111,10 @@ class AskedPartition(ABC):
     def position(self, log: LocalLog) -> int:
         """Return the next offset to fetch."""
         return log.end
+
+    def last_epoch(self, log: LocalLog) -> int:
+        """Return the leader epoch of the last record before that position; -1 without one."""
+        return log.latest_epoch
 
     def release(self) -> None:
         """Ask nothing more, and ignore answers that are still to come."""

@@ -10,6 +10,7 @@ question is repeated later, until the cluster's metadata name another one. Nothi
 by an answer of the leader of the current epoch, and no replica waits for an operator.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from horolog.replication.asked import SOON_MS, AskedPartition, Asks, LocalLog, StartAt
@@ -25,6 +26,8 @@ REFUSALS: Final = 4
 class ReplicaPartition(AskedPartition):
     """State machine of one replica, described by the module."""
 
+    is_replica = True
+
     def __init__(self, backoff_ms: int = 1_000, longest_backoff_ms: int = 1_000) -> None:
         super().__init__(backoff_ms, longest_backoff_ms)
         self._refusals = 0
@@ -37,6 +40,15 @@ class ReplicaPartition(AskedPartition):
         self.asks, self.why, self.failures, self.not_before_ms = Asks.RECORDS, None, 0, 0
         self._refusals = 0
         self.turn += 1
+
+    def last_epoch(self, log: LocalLog) -> int:
+        """Return the leader epoch of the last record; -1 without one.
+
+        An epoch in which the log was led, and nothing was written, may be unknown to its leader,
+        and nothing is there to be cut (KAFKA-10706).
+        """
+        epochs = _with_records(log)
+        return epochs[-1].epoch if epochs else -1
 
     def before_reading(self, log: LocalLog) -> TruncateTo | None:
         """Cut what is not committed of a log without epochs: no answer says where it diverges."""
@@ -54,8 +66,8 @@ class ReplicaPartition(AskedPartition):
     ) -> TruncateTo | StartAt | None:
         """Cut the log where the leader's parts from it; the next fetch compares them again."""
         epoch, end = diverging
-        latest = log.latest_epoch
-        offset = common_end(log.epochs, log.end, epoch, end)
+        epochs, latest = _with_records(log), self.last_epoch(log)
+        offset = common_end(epochs, log.end, epoch, end)
         if not 0 <= epoch <= latest or end < 0 or offset >= log.end:
             self.on_failure(
                 f"the leader says that its epoch {epoch} ends at offset {end}, and that therefore "
@@ -96,3 +108,11 @@ class ReplicaPartition(AskedPartition):
     def on_undone(self, log: LocalLog) -> None:
         """Fetch again, because an instruction could not be carried out."""
         self.asks = Asks.RECORDS
+
+
+def _with_records(log: LocalLog) -> Sequence[EpochStart]:
+    """Return the epochs of the log that have records."""
+    epochs = log.epochs
+    if epochs and epochs[-1].start_offset >= log.end:
+        return [epoch for epoch in epochs if epoch.start_offset < log.end]
+    return epochs

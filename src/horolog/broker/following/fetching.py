@@ -10,12 +10,14 @@ is that partition's alone: it is asked again after a pause, the others continue.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
-from uuid import UUID
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from horolog.broker.following.appending import carry_out, local, take, unended_in
-from horolog.broker.partition import Partition, log_failure
-from horolog.client.fetch_session import FetchAnswer, FetchPosition
+from horolog.broker.following.followed import Followed, LeaderAsker
+from horolog.broker.partition import log_failure
+from horolog.broker.scheduling.turns import TimeSlice
+from horolog.client.fetch_session import FetchPosition
 from horolog.client.fetching import Fetched
 from horolog.client.leader import EpochEnd, LogBounds
 from horolog.client.security import AuthenticationFailed
@@ -25,14 +27,15 @@ from horolog.offsets import TopicPartition
 from horolog.replication.asked import AskedPartition, Asks, StartAt
 from horolog.replication.truncation import TruncateTo
 from horolog.storage.directory.checkpoints import EpochStart
+from horolog.storage.file_errors import WouldBlock
 from horolog.storage.logs.appendable import Appended
+from horolog.storage.logs.log import Log
 
-__all__ = ["Followed", "LeaderAsker", "LeaderFetcher"]
+__all__ = ["LeaderFetcher"]
 
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
-StateT_co = TypeVar("StateT_co", bound=AskedPartition, covariant=True)
 AnswerT = TypeVar("AnswerT", EpochEnd, LogBounds)
 
 FIRST_PAUSE_S: Final = 0.05
@@ -42,59 +45,11 @@ LONGEST_PAUSE_S: Final = 1.0
 SILENT_MS: Final = 2_000
 """Silence of a leader, beyond its own wait, after which it counts as not answering."""
 
+ON_LOOP_BYTES: Final = 256 << 10
+"""Bytes of an answer that are appended on the event loop: two changes of thread cost more."""
+
 BUSY_MS: Final = 20
 """Pause before another look at a partition whose log is being changed."""
-
-
-class Followed(Generic[StateT_co]):
-    """A followed partition: the partition here, and the state of following it."""
-
-    __slots__ = (
-        *("arrived_ms", "is_busy", "key", "partition", "reading_since_ms", "state", "topic_id"),
-    )
-
-    def __init__(
-        self, partition: Partition, topic_id: UUID | None, state: StateT_co, now_ms: int
-    ) -> None:
-        self.key: TopicPartition = (partition.topic, partition.index)
-        self.partition = partition
-        self.topic_id = topic_id
-        """Topic id at the leader."""
-        self.state = state
-        self.is_busy = False
-        """Whether its log is being changed. The next question depends on the outcome."""
-        self.reading_since_ms = 0
-        """Time from which on requests ask for its records."""
-        self.arrived_ms = now_ms
-        """Latest time at which its last record can have arrived."""
-
-
-class LeaderAsker(Protocol):
-    """Requests to one leader. Each may raise a HorologError, and is repeated later."""
-
-    async def fetch(
-        self,
-        positions: Mapping[TopicPartition, FetchPosition],
-        forgotten: Mapping[TopicPartition, None],
-        max_wait_ms: int,
-    ) -> Mapping[TopicPartition, FetchAnswer]:
-        """Fetch, given the changed positions and the forgotten partitions.
-
-        The records are valid until the next fetch.
-        """
-
-    async def epoch_ends(
-        self, asked: Mapping[TopicPartition, tuple[int, int]]
-    ) -> Mapping[TopicPartition, EpochEnd]:
-        """Return ends of epochs, given the leader's epoch and the one to look up of each."""
-
-    async def bounds(
-        self, asked: Mapping[TopicPartition, int]
-    ) -> Mapping[TopicPartition, LogBounds]:
-        """Return the first and last offsets of logs, given the leader's epoch of each."""
-
-    async def close(self) -> None:
-        """End the connection; a request in flight fails."""
 
 
 class LeaderFetcher:
@@ -165,6 +120,7 @@ class LeaderFetcher:
     def drop(self, followed: Followed[AskedPartition]) -> None:
         """Stop asking about a partition; the answer to a request in flight is ignored."""
         self._attended.pop(followed.key, None)
+        followed.position = None
         if self._reading.pop(followed.key, None) is not None:
             self._changed.pop(followed.key, None)
             self._forgotten[followed.key] = None
@@ -250,12 +206,17 @@ class LeaderFetcher:
             self._want(followed)
 
     def _want(self, followed: Followed[AskedPartition]) -> None:
-        log = local(followed.partition.log)
-        state = followed.state
-        position = state.position(log)
-        self._changed[followed.key] = FetchPosition(
-            position, followed.topic_id, state.epoch, log.latest_epoch
+        """Fetch from the log end, if the leader knows another position."""
+        log, state = local(followed.partition.log), followed.state
+        position = FetchPosition(
+            state.position(log),
+            followed.topic_id,
+            state.epoch,
+            state.last_epoch(log),
+            log.start if state.is_replica else -1,
         )
+        if position != followed.position:
+            self._changed[followed.key] = followed.position = position
 
     async def _ask_epoch_ends(self, asked: list[Followed[AskedPartition]]) -> None:
         positions = {one.key: (one.state.epoch, one.state.asked_epoch) for one in asked}
@@ -317,12 +278,16 @@ class LeaderFetcher:
         partition = followed.partition
         end = partition.log.log_end_offset
         if isinstance(effect, TruncateTo):
-            _LOG.warning(
-                "%s: the source's log parts from the one here at offset %d: offsets up to %d are "
-                "cut off and set aside",
+            is_replica = followed.state.is_replica
+            is_committed = effect.offset < partition.log.high_watermark
+            _LOG.log(
+                logging.WARNING if is_committed or not is_replica else logging.INFO,
+                "%s: the leader's log parts from the one here at offset %d: offsets up to %d are "
+                "cut off%s",
                 partition.name,
                 effect.offset,
                 end - 1,
+                ", of which some were committed" if is_committed and is_replica else "",
             )
         else:
             _LOG.info("%s: following begins at offset %d", partition.name, effect.offset)
@@ -338,15 +303,18 @@ class LeaderFetcher:
         followed.is_busy = True
         try:
             return await asyncio.shield(change)
-        except HorologError as error:
-            followed.state.on_failure(str(error), self._now_ms())
-            return None
-        except Exception:  # noqa: BLE001 - a bug with one partition does not hold up the others
-            _LOG.exception("a bug in following %s", followed.partition.name)
-            followed.state.on_failure("a bug: see the log", self._now_ms())
+        except Exception as error:  # noqa: BLE001 - a bug with one partition does not hold up the others
+            self._on_failure(followed, error)
             return None
         finally:
             change.add_done_callback(lambda _: self._on_changed(followed))
+
+    def _on_failure(self, followed: Followed[AskedPartition], error: Exception) -> None:
+        why = str(error)
+        if not isinstance(error, HorologError):
+            _LOG.error("a bug in following %s", followed.partition.name, exc_info=error)
+            why = "a bug: see the log"
+        followed.state.on_failure(why, self._now_ms())
 
     def _on_changed(self, followed: Followed[AskedPartition]) -> None:
         followed.is_busy = False
@@ -368,8 +336,10 @@ class LeaderFetcher:
             raise
         self.answered_ms = self._now_ms()
         appends: list[Coroutine[Any, Any, None]] = []
+        turns, left = TimeSlice(), ON_LOOP_BYTES
         is_alone = sum(len(answer.fetched.records) > 0 for answer in answers.values()) == 1
         for key, answer in answers.items():
+            await turns.pause()
             followed = self._reading.get(key)
             if followed is None:
                 continue  # its leader has changed meanwhile
@@ -379,13 +349,16 @@ class LeaderFetcher:
             elif answer.diverging is not None:
                 appends.append(self._diverge(followed, EpochStart(*answer.diverging)))
             elif self._changes_log(followed, answer.fetched):
-                appends.append(self._append(followed, answer.fetched, is_alone=is_alone))
+                left -= len(answer.fetched.records)
+                if left < 0 or not self._append_nowait(followed, answer.fetched, is_alone=is_alone):
+                    appends.append(self._append(followed, answer.fetched, is_alone=is_alone))
             else:
                 self._on_records(followed, answer.fetched)
         # All of them to the end, also where one fails: the next answer takes their memory.
-        for outcome in await asyncio.gather(*appends, return_exceptions=True):
-            if outcome is not None:
-                raise outcome
+        if appends:
+            for outcome in await asyncio.gather(*appends, return_exceptions=True):
+                if outcome is not None:
+                    raise outcome
         self.asked_ms = asked_ms
 
     async def _diverge(self, followed: Followed[AskedPartition], diverging: EpochStart) -> None:
@@ -412,23 +385,33 @@ class LeaderFetcher:
             or (self._follows_start and given.log_start_offset > log.log_start_offset)
         )
 
+    def _append_nowait(
+        self, followed: Followed[AskedPartition], given: Fetched, *, is_alone: bool
+    ) -> bool:
+        """Append on the event loop, where a thread would cost more; False if that may block."""
+        taken = None
+        try:
+            taken = followed.partition.change_nowait(
+                partial(self._take, given, followed.state.epoch, may_block=False)
+            )
+        except WouldBlock:
+            return False
+        except Exception as error:  # noqa: BLE001 - a bug with one partition does not hold up the others
+            self._on_failure(followed, error)
+        if taken is not None:
+            self._on_taken(followed, taken, given, is_alone=is_alone)
+        if followed.state.failures:
+            self.attend(followed)
+        return True
+
     async def _append(
         self, followed: Followed[AskedPartition], given: Fetched, *, is_alone: bool
     ) -> None:
-        state, partition = followed.state, followed.partition
-        turn, epoch = state.turn, state.epoch
-        taken = await self._change(
-            followed,
-            partition.change(
-                lambda log: take(
-                    log,
-                    given,
-                    epoch,
-                    self._clock.now_ms(),
-                    follows_start=self._follows_start,
-                )
-            ),
-        )
+        """Append in a thread, behind the writes that are validated by now."""
+        state = followed.state
+        turn = state.turn
+        change = followed.partition.change(partial(self._take, given, state.epoch))
+        taken = await self._change(followed, change)
         if state.turn != turn or followed.key not in self._reading:
             return
         if taken is not None:
@@ -436,21 +419,24 @@ class LeaderFetcher:
         if state.failures:
             self.attend(followed)
 
+    def _take(self, given: Fetched, epoch: int, log: Log, *, may_block: bool = True) -> Appended:
+        now_ms, follows_start = self._clock.now_ms(), self._follows_start
+        return take(log, given, epoch, now_ms, follows_start=follows_start, may_block=may_block)
+
     def _on_taken(
         self, followed: Followed[AskedPartition], taken: Appended, given: Fetched, *, is_alone: bool
     ) -> None:
         if not taken.size and len(given.records):
             # Cut short: others came before it, and next time come after it.
             if is_alone:
-                followed.state.on_failure("the source gives no whole batch", self._now_ms())
+                followed.state.on_failure("the leader gives no whole batch", self._now_ms())
             return
         if taken.rolled:
             followed.partition.flush_rolled().add_done_callback(log_failure)
         if taken.size:
             followed.arrived_ms = self._now_ms()
         self._on_records(followed, given)
-        if taken.size:
-            self._want(followed)
+        self._want(followed)
 
     def _on_records(self, followed: Followed[AskedPartition], given: Fetched) -> None:
         log = local(followed.partition.log)

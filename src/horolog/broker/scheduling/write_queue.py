@@ -239,6 +239,18 @@ class WriteQueue:
         """Run a call on the log in a thread, after all writes that are validated by now."""
         return self._queue(call)
 
+    def run_nowait(self, call: Callable[[], T]) -> T:
+        """Run a call on the log now, on the event loop.
+
+        Raises:
+            WouldBlock: other writes come first, or the call raises it.
+        """
+        if self._handed or self._jobs or self._closing:
+            raise WouldBlock
+        done = call()
+        self._on_growth(done.size if isinstance(done, Appended) else 0)
+        return done
+
     def _queue(
         self, call: Callable[[], Any], append: Append | None = None
     ) -> "asyncio.Future[Any]":

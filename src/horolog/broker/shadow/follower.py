@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 from horolog.broker.catalogue import Catalogue
 from horolog.broker.follow_state import connection_to
 from horolog.broker.following.appending import local
-from horolog.broker.following.fetching import Followed, LeaderFetcher
+from horolog.broker.following.fetching import LeaderFetcher
+from horolog.broker.following.followed import Followed
 from horolog.broker.following.source_leader import SourceLeader
 from horolog.broker.scheduling.blocking_thread import BlockingThread
 from horolog.broker.scheduling.turns import TimeSlice

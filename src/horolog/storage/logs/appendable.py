@@ -226,14 +226,14 @@ class AppendableLog(ReadableLog):
                     raise WouldBlock
                 is_plain = not header.is_transactional
                 numbered = batch.numbered(base_offset, epoch, append_ms)  # may be refused
-            elif not may_block and not (isinstance(batch, TransactionEnd) and batch.is_commit):
+            elif isinstance(batch, SourceBatches):
+                return self._append_source(batch, now_ms, may_block=may_block)
+            elif not may_block and not batch.is_commit:
                 raise WouldBlock  # an abort has an entry in the index of those, too
-            elif isinstance(batch, TransactionEnd):
+            else:
                 self.producers.check_end(batch)
                 is_plain = False
                 numbered = numbered_marker(batch, now_ms, base_offset, epoch, append_ms, config)
-            else:
-                return self._append_source(batch, now_ms)
             last_offset, stamps = numbered.last_offset, numbered.is_stamped
             flushes = last_offset + 1 - flusher.recovery_point >= config.flush_messages
             if flushes and not may_block:
@@ -291,15 +291,19 @@ class AppendableLog(ReadableLog):
         finally:
             self._writing.release()
 
-    def _append_source(self, batch: SourceBatches, now_ms: int) -> Appended:
+    def _append_source(self, batch: SourceBatches, now_ms: int, *, may_block: bool) -> Appended:
         """Append the batches of a source up to the first damaged one, then raise its error."""
         start, before, config = self.log_end_offset, self.writer.active, self.config
         batches, damage = batch.checked(self, start, self.floor.next(now_ms))
-        end = start
+        end, by_time = start, not self.retention_exempt
+        if batches and not may_block:
+            flushes = batches[-1].last_offset + 1 - self.recovery_point >= config.flush_messages
+            if flushes or not self.writer.takes_at_once(batches, config, now_ms, by_time):
+                raise WouldBlock
         if batches:
             self.is_settled = False
             try:
-                self.writer.append(batches, config, now_ms, not self.retention_exempt)
+                self.writer.append(batches, config, now_ms, by_time)
             finally:
                 self._take_begun()
                 self._settle_transactions()

@@ -9,7 +9,7 @@ of append times. Logs that are exempt from retention do not roll by time.
 
 import logging
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from horolog.config import TopicConfig
@@ -169,6 +169,36 @@ class LogWriter:
         ):
             raise WouldBlock
         active.bound(batch, config, by_time)
+
+    def takes_at_once(
+        self, batches: Sequence[Numbered], config: TopicConfig, now_ms: int, by_time: bool
+    ) -> bool:
+        """Return True if batches can be appended without opening files, a roll or a new epoch.
+
+        Control batches cannot: the index of aborted transactions may have to be opened.
+        """
+        floor, epochs = self._append_times, self._epochs
+        size, times = 0, dict.fromkeys(batch.append_ms for batch in batches)
+        if not all(map(self.active.is_ready, times)) or self.must_roll(
+            batches[0], config, now_ms, by_time
+        ):
+            return False
+        for place, batch in enumerate(batches):
+            header, append_ms = batch.particulars.header, batch.append_ms
+            if (
+                (header is not None and header.is_control)
+                or (epochs is not None and batch.leader_epoch > epochs.latest)
+                or (floor and append_ms is not None and append_ms < floor.next(append_ms))
+                or size > WRITE_BYTES
+            ):
+                return False
+            before = list(batches[max(place - 1, 0) : place])
+            if before and not self._goes_with(before, size, batch, config, now_ms, by_time=by_time):
+                return False
+            size += batch.size
+        return self.active.has_room(
+            size, batches[-1].last_offset, config.segment_bytes, batches[-1].append_ms
+        )
 
     def _runs(
         self,
