@@ -45,7 +45,7 @@ from horolog.broker.placement.placement import Placement
 from horolog.broker.placement.shadow import ShadowPlacement
 from horolog.broker.producers import FIRST_PRODUCER_ID, ProducerClients, ProducerIds
 from horolog.broker.recent_histories import RecentHistories
-from horolog.broker.scheduling.delayed_fetch import DelayedFetch
+from horolog.broker.scheduling.delayed import Delayed
 from horolog.broker.scheduling.fair_pool import Checkers, FairPool
 from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.settings import LiveSettings
@@ -112,8 +112,8 @@ class BrokerParts:
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots, clock.monotonic_ms
         )
-        self._delayed_fetches: dict[DelayedFetch, None] = {}  # fetches that wait for appends
-        self._ends_delayed_fetches = False  # true once the broker stops
+        self._delayed: dict[Delayed, None] = {}  # requests that wait
+        self._ends_delayed = False  # true once the broker stops
         self.topics = TopicRegistry(config.broker_rack)
         for topic in opened.topics:
             self.topics.put(topic)
@@ -299,8 +299,8 @@ class BrokerParts:
 
     def end_waits(self) -> None:
         """Complete all delayed fetches and waiting group requests, now and from now on."""
-        self._ends_delayed_fetches = True
-        for delayed in list(self._delayed_fetches):
+        self._ends_delayed = True
+        for delayed in list(self._delayed):
             delayed.end()
         self.groups.release_waiters()
         self.token_logins.end_waits()
@@ -388,15 +388,15 @@ class BrokerParts:
             self.producer_clients.note(*appended.remarks.new_producer, client_id)
 
     @contextmanager
-    def delay(self, delayed: DelayedFetch) -> Iterator[DelayedFetch]:
+    def delay(self, delayed: Delayed) -> Iterator[Delayed]:
         """Register a delayed fetch, so that a stop of the broker completes it."""
-        self._delayed_fetches[delayed] = None
-        if self._ends_delayed_fetches:
+        self._delayed[delayed] = None
+        if self._ends_delayed:
             delayed.end()
         try:
             yield delayed
         finally:
-            del self._delayed_fetches[delayed]
+            del self._delayed[delayed]
             delayed.close()
 
 

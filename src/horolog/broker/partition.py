@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from horolog.broker.scheduling.delayed_fetch import DelayedFetch
+from horolog.broker.scheduling.delayed import Delayed, Mark
 from horolog.broker.scheduling.fair_pool import Checkers
 from horolog.broker.scheduling.write_queue import WriteQueue
 from horolog.clock import Clock
@@ -24,6 +24,7 @@ from horolog.storage.producers.states import Admission, OpenNow
 from horolog.transactions.promotion import PartitionHere
 
 if TYPE_CHECKING:
+    from horolog.replication.leading import Leading
     from horolog.storage.cleaning.key_map import KeyMap
 
 _LOG = logging.getLogger(__name__)
@@ -51,7 +52,9 @@ class Partition:
         """Any thread may read it, which may wait for the disk. Writes go through `writes`."""
         self.topic, self.index = log.topic, log.partition
         self.name = str(log)
-        self.listeners: dict[DelayedFetch, None] = {}
+        self.listeners: dict[Delayed, None] = {}
+        self.leading: Leading | None = None
+        """Other replicas, while this broker leads them; None alone and as a follower."""
         self.next_warning_at = 0.0
         """Event loop's time of the next warning about the times of its records."""
         self.unstable = (-1, -1, Unread())
@@ -64,8 +67,8 @@ class Partition:
         """Appends, in the order of the calls."""
         self._hot_offset = self._next_hot_offset = log.log_end_offset
         self._bytes_since_hot = 0
-        self._told_stable = log.last_stable_offset  # as listeners know it
-        self._unstable_bytes = 0  # appended behind it
+        self._readable = _Growth(log.high_watermark)
+        self._stable = _Growth(log.last_stable_offset)
 
     # --- writing ----------------------------------------------------------------------
 
@@ -253,6 +256,31 @@ class Partition:
         """Check the indexes of one segment in a reading thread; see `Log.check_indexes`."""
         return self._loop.run_in_executor(readers, self.log.check_indexes)
 
+    # --- marks ------------------------------------------------------------------------
+
+    def mark(self, mark: Mark) -> int:
+        """Return the offset of a mark now."""
+        log = self.log
+        if mark is Mark.HIGH_WATERMARK:
+            return log.high_watermark
+        if mark is Mark.LAST_STABLE:
+            return log.last_stable_offset
+        if mark is Mark.LOG_END:
+            return log.log_end_offset
+        start = log.log_start_offset
+        return start if self.leading is None else self.leading.low_watermark(start)
+
+    def lead(self, leading: "Leading | None") -> None:
+        """Lead these replicas from now on, or none; requests that wait look again who leads."""
+        self.leading = leading
+        for listener in list(self.listeners):
+            listener.on_gone()
+
+    def move_high_watermark(self, offset: int) -> None:
+        """Let consumers read up to an offset that all in-sync replicas have."""
+        if self.log.move_high_watermark(offset):
+            self.notify(0)
+
     def _tell(self, size: int) -> None:
         """Note that the log has grown, and notify the listeners."""
         self._bytes_since_hot += size
@@ -260,16 +288,49 @@ class Partition:
             self._bytes_since_hot = 0
             self._hot_offset = self._next_hot_offset
             self._next_hot_offset = self.log.log_end_offset
-        log, stable_size = self.log, size
-        if log.has_transactions and not log.is_following:
-            stable, stable_size = log.last_stable_offset, size + self._unstable_bytes
-            self._unstable_bytes = 0
-            if stable == self._told_stable:  # only what is open has grown
-                self._unstable_bytes, stable_size = stable_size, 0
-            self._told_stable = stable
+        if self.leading is not None:
+            offset = self.leading.on_append(self.log.log_end_offset)
+            if offset is not None:
+                self.log.move_high_watermark(offset)
+        self.notify(size)
+
+    def notify(self, size: int) -> None:
+        """Notify the listeners of appended bytes, and of marks that have moved."""
+        log, readable, stable = self.log, size, size
+        if log.known_high_watermark is not None or self._readable.pending_bytes:
+            readable = self._readable.moved_to(log.high_watermark, log.log_end_offset, size)
+        if log.has_transactions:
+            stable = self._stable.moved_to(log.last_stable_offset, log.log_end_offset, size)
+        else:
+            stable = readable
         if self.listeners:
+            sizes = size, readable, stable, 0  # by mark
             for listener in list(self.listeners):
-                listener.on_growth(stable_size if listener.is_committed else size)
+                listener.on_moved(self, sizes[listener.mark])
+
+
+class _Growth:
+    """Bytes that were appended and are not before a mark yet."""
+
+    __slots__ = ("_offset", "pending_bytes")
+
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+        self.pending_bytes = 0
+
+    def moved_to(self, offset: int, log_end_offset: int, size: int) -> int:
+        """Return how many bytes a mark has passed, or more, after an append of `size`.
+
+        Where it has passed some of the pending bytes, all of them count, now and at its next move:
+        a request that was completed too early waits again.
+        """
+        self.pending_bytes += size
+        if offset == self._offset:
+            return 0
+        self._offset, passed = offset, self.pending_bytes
+        if offset >= log_end_offset:
+            self.pending_bytes = 0
+        return passed
 
 
 class CleaningJob:

@@ -39,7 +39,7 @@ from horolog.broker.fetch_reading import (
 from horolog.broker.fetch_sessions import SessionFetch, SessionPartition, SessionTopic
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
-from horolog.broker.scheduling.delayed_fetch import DelayedFetch
+from horolog.broker.scheduling.delayed import Delayed, Mark
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
@@ -222,7 +222,7 @@ async def _fetch_in_time(
     least = body.min_bytes
     if broker.quotas.is_set:
         least = broker.quotas.most_fetched(request.peer, request.client_id, least)
-    committed = is_committed(body)
+    mark = Mark.LAST_STABLE if is_committed(body) else Mark.HIGH_WATERMARK
     is_over = False
     while True:
         # Looked up in every round, because a partition may have been deleted meanwhile.
@@ -232,9 +232,7 @@ async def _fetch_in_time(
         partitions += [without_news.partition for without_news in quiet]
         # The delayed fetch listens before the read, so that it does not miss an append.
         with (
-            broker.delay(
-                DelayedFetch(filter(None, partitions), until, is_committed=committed)
-            ) as delayed,
+            broker.delay(Delayed(filter(None, partitions), until, mark)) as delayed,
             request.peer.when_gone(delayed.end),
         ):
             del partitions

@@ -11,7 +11,7 @@ group_queue      the operations on one consumer group, in order
 metadata_thread  the thread of the metadata store, and what it commits together
 uncancelled      changes that a cancelled caller waits for
 blocking_thread  a thread for calls over the network that a stop does not wait for
-delayed_fetch    fetches that wait for appends
+delayed          requests that wait for marks of partitions
 pace             a rate of bytes per second that threads share
 garbage          full garbage collections, at quiet moments
 
