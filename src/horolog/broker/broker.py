@@ -42,6 +42,7 @@ from horolog.broker.partition import Partition, log_failure
 from horolog.broker.partitions import STAMP_CLOCK_MS, Partitions
 from horolog.broker.placement.alone import advertised
 from horolog.broker.placement.placement import Placement
+from horolog.broker.placement.replicas import LedReplicas
 from horolog.broker.placement.shadow import ShadowPlacement
 from horolog.broker.producers import FIRST_PRODUCER_ID, ProducerClients, ProducerIds
 from horolog.broker.recent_histories import RecentHistories
@@ -184,6 +185,8 @@ class BrokerParts:
         self.producer_ids = ProducerIds(self.metadata, store, highest + 1)
         self.producer_clients = ProducerClients()
         self.producer_turns = ProducerTurns()
+        self.replicas: LedReplicas | None = None
+        """Notes the fetches of replicas; None where this broker is alone."""
         self.other_coordinators: OtherCoordinators | None = None
         """Coordinators of transactions where they are other brokers of a cluster."""
         self.markers = LocalMarkers(catalogue, self.groups)

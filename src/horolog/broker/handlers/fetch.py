@@ -38,6 +38,7 @@ from horolog.broker.fetch_reading import (
 )
 from horolog.broker.fetch_sessions import SessionFetch, SessionPartition, SessionTopic
 from horolog.broker.partition import Partition
+from horolog.broker.replica_fetches import fetch_as_replica
 from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
 from horolog.broker.scheduling.delayed import Delayed, Mark
 from horolog.errors import ErrorCode, HorologError, RequestRefused
@@ -86,6 +87,8 @@ def fetch(
 ) -> Reply | Coroutine[Any, Any, Reply | Apart]:
     """Return the available records; without waiting if they suffice and are in the page cache."""
     body = request.body
+    if broker.replicas is not None and is_follower(body):
+        return fetch_as_replica(request, broker, broker.replicas)
     asked = _AskedFetch(body.topics)
     if body.session_id or body.session_epoch != _NO_SESSION:
         try:

@@ -1,0 +1,426 @@
+"""Answers Fetch requests of replicas, whose partitions this broker leads.
+
+A replica gets the bytes of the log as they are, up to the log end. Its offset says what it has:
+each fetch, also one that reads nothing, is noted by the leader (`LedReplicas`). The order of the
+checks is Apache Kafka's:
+
+    epoch      the leader epoch of the request is the current one (74, 75) of this leader (6)
+    replica    the replica is assigned to the partition (75)
+    range      its last epoch is known here, and its offset is not before the log start (1)
+    diverging  its last epoch ends here before its offset: the answer says where; no progress
+    read       the offset is not behind the log end (1); a failed read is no progress (KAFKA-8400)
+    progress   the broker epoch of the request is not older than the registration's (6)
+
+Only the fetch that arrives is progress; what is read after a wait is not. A fetch waits for records
+alone: a high watermark that moves does not end the wait (KAFKA-9952).
+
+A partition of a session costs a comparison while the replica is at the log end and knows all
+offsets. Its progress is noted again after `_NOTED_EVERY_MS`: at the log end a replica is in sync
+however long ago it fetched.
+
+For the event loop's thread only; the reads that may wait for the disk run in a reading thread.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, NamedTuple, cast
+
+from horolog.broker.authorisation import CLUSTER, TOPIC, refusal
+from horolog.broker.broker import BrokerParts
+from horolog.broker.dispatch import Apart, Request
+from horolog.broker.fetch_reading import with_append_time_entries
+from horolog.broker.fetch_sessions import (
+    FetchSessions,
+    SessionFetch,
+    SessionPartition,
+    SessionTopic,
+)
+from horolog.broker.partition import Partition
+from horolog.broker.placement.replicas import LedReplicas
+from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
+from horolog.broker.scheduling.delayed import Delayed, Mark
+from horolog.buffers import Buffer
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.network.reply import Reply, SlicedRecords
+from horolog.record.builder import empty_batch
+from horolog.rights.entries import CLUSTER_NAME
+from horolog.storage.file_errors import WouldBlock
+from horolog.storage.logs.view import LogView
+from horolog.wire.acl import AclOperation
+from horolog.wire.api import ApiKey
+from horolog.wire.features import WITH_APPEND_TIMES, WITH_SEEN_TIMES
+from horolog.wire.fetch import (
+    DivergingEpoch,
+    FetchedAbort,
+    FetchedPartition,
+    FetchedTopic,
+    encode_fetch_response,
+)
+from horolog.wire.requests import FetchPartition, FetchRequest, FetchTopic
+
+_NOTED_EVERY_MS: Final = 500
+_QUIET_AT_ONCE: Final = 1_000  # of a session; each takes less than a microsecond
+_BY_ID: Final = 13
+_NO_SESSION: Final = -1  # its epoch
+_NO_EPOCH: Final = -1
+_HINTS_SINCE: Final = 16
+_HINTED: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
+_COPIED_BYTES: Final = 64 * 1024  # fewer are copied into the answer
+
+
+class _Watched(NamedTuple):
+    """Partition at a look at it, with what the replica is told of it."""
+
+    partition: Partition
+    leader_epoch: int
+    end_offset: int
+    high_watermark: int
+    log_start_offset: int
+    until_ms: int
+    """Monotonic time when its progress has to be noted again."""
+
+    @property
+    def has_grown(self) -> bool:
+        """True if a further look may find records, or another leader."""
+        log = self.partition.log
+        return (
+            log.log_end_offset != self.end_offset
+            or log.leader_epoch != self.leader_epoch
+            or log.is_following
+        )
+
+    def is_same(self, now_ms: int) -> bool:
+        """True if nothing has changed, and the progress was noted lately."""
+        log = self.partition.log
+        return (
+            not self.has_grown
+            and log.high_watermark == self.high_watermark
+            and log.log_start_offset == self.log_start_offset
+            and not self.partition.is_closed
+            and now_ms < self.until_ms
+        )
+
+
+class _Asked(NamedTuple):
+    topics: Sequence[FetchTopic | SessionTopic]
+    session: SessionFetch | None = None
+
+
+async def fetch_as_replica(
+    request: Request[FetchRequest], broker: BrokerParts, leaders: LedReplicas
+) -> Reply | Apart:
+    """Return records from the replica's offsets on, and note its progress."""
+    body, version = request.body, request.version
+    if broker.quotas.is_set:
+        request.peer.take_used_s()  # replicas have no quotas of clients
+    if request.peer.listener.name != broker.config.inter_broker_listener_name:
+        code = ErrorCode.cluster_authorization_failed
+        return encode_fetch_response(version, (), error_code=code)
+    session_id = 0
+    try:
+        asked = _asked(version, body, broker.fetch_sessions)
+        topics: Sequence[FetchedTopic]
+        topics = await _ReplicaReading(request, broker, leaders).find(asked)
+        if asked.session is not None:
+            topics, session_id = asked.session.news(topics), asked.session.session_id
+        elif body.session_epoch == 0:
+            session_id = broker.fetch_sessions.begin(version, body, topics)
+    except RequestRefused as error:
+        return encode_fetch_response(version, (), error_code=error.code)
+
+    def encode(checkpoint: Checkpoint) -> Reply:
+        return encode_fetch_response(version, topics, session_id=session_id, checkpoint=checkpoint)
+
+    return Apart(encode) if request.is_long else encode(no_checkpoint)
+
+
+def _asked(version: int, body: FetchRequest, sessions: FetchSessions) -> _Asked:
+    """Return what to read: of the request, or of its session.
+
+    Raises:
+        RequestRefused: it is not the next fetch of a session (70, 71, 106).
+    """
+    if body.session_epoch in (0, _NO_SESSION):
+        sessions.end(body.session_id)
+        return _Asked(body.topics)
+    session = sessions.go_on(version, body)
+    return _Asked(body.topics if session is None else session.topics, session)
+
+
+class _ReplicaReading:
+    """Reads of one fetch of a replica."""
+
+    __slots__ = (
+        "_broker",
+        "_broker_epoch",
+        "_has_failed",
+        "_is_arrival",
+        "_leaders",
+        "_left",
+        "_may_fetch",
+        "_now_ms",
+        "_replica_id",
+        "_request",
+        "_size",
+    )
+
+    def __init__(
+        self, request: Request[FetchRequest], broker: BrokerParts, leaders: LedReplicas
+    ) -> None:
+        body, state = request.body, request.body.replica_state
+        self._request = request
+        self._broker = broker
+        self._leaders = leaders
+        self._replica_id = body.replica_id if state is None else state.replica_id
+        self._broker_epoch = _NO_EPOCH if state is None else state.replica_epoch
+        self._may_fetch = broker.access.allows_operation(
+            request.peer, ApiKey.FETCH, AclOperation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME
+        )
+        self._is_arrival = True
+        self._left = self._size = self._now_ms = 0
+        self._has_failed = False
+
+    async def find(self, asked: _Asked) -> list[FetchedTopic]:
+        """Read, and wait for appends until `min_bytes` are there or the timeout elapses."""
+        request, broker = self._request, self._broker
+        body = request.body
+        until = asyncio.get_running_loop().time() + body.max_wait_ms / 1000
+        least = min(body.min_bytes, body.max_bytes, broker.config.fetch_max_bytes)
+        is_over = body.max_wait_ms <= 0 or not asked.topics
+        while True:
+            watched: list[_Watched] = []
+            topics = await self._look(asked, watched)
+            self._is_arrival = False
+            if is_over or self._has_failed or self._size >= least:
+                return topics
+            del topics  # which holds open files
+            partitions = {it.partition: None for it in watched}
+            with (
+                broker.delay(Delayed(partitions, until, Mark.LOG_END)) as delayed,
+                request.peer.when_gone(delayed.end),
+            ):
+                if any(it.has_grown for it in watched):
+                    continue  # before it listened
+                is_over = await delayed.grown_by(least - self._size)
+                request.has_waited()
+
+    async def _look(self, asked: _Asked, watched: list[_Watched]) -> list[FetchedTopic]:
+        """Look at all partitions; those that may grow are added to `watched`."""
+        request, broker = self._request, self._broker
+        self._left = min(request.body.max_bytes, broker.config.fetch_max_bytes)
+        self._size, self._has_failed = 0, False
+        self._now_ms = broker.clock.monotonic_ms()
+        topics: list[FetchedTopic] = []
+        for topic in asked.topics:
+            answers: list[FetchedPartition] = []
+            partitions: Sequence[FetchPartition | SessionPartition] = topic.partitions
+            for count, requested in enumerate(partitions):
+                if isinstance(requested, SessionPartition):
+                    known = requested.watched
+                    if isinstance(known, _Watched) and known.is_same(self._now_ms):
+                        watched.append(known)
+                        if count % _QUIET_AT_ONCE == 0:
+                            await request.checkpoint()
+                        continue
+                await request.checkpoint()
+                found = await self._found(topic, requested, watched)
+                answers.append(found)
+                size = len(found.records)
+                self._size += size
+                self._left = max(0, self._left - size)
+                self._has_failed |= bool(found.error_code) or found.diverging is not None
+            if answers:
+                topics.append(FetchedTopic(topic.topic, topic.topic_id, answers))
+        return topics
+
+    async def _found(
+        self,
+        topic: FetchTopic | SessionTopic,
+        requested: FetchPartition | SessionPartition,
+        watched: list[_Watched],
+    ) -> FetchedPartition:
+        """Check, read and note one partition."""
+        index, name = requested.partition, topic.topic
+        try:
+            name = self._named(topic)
+            partition = self._led(name, requested)
+            view, epoch = partition.log.look(to_end=True), partition.log.leader_epoch
+            diverging = _diverging(partition, view, requested)
+            if diverging is not None:
+                return _answer(index, view, diverging=diverging)
+            found = await self._read(partition, view, requested)
+            if self._led(name, requested) is not partition or partition.log.leader_epoch != epoch:
+                raise RequestRefused(
+                    ErrorCode.not_leader_or_follower, f"{partition.name} was led anew meanwhile"
+                )
+            if self._is_arrival:
+                self._note(partition, view, requested)
+        except HorologError as error:
+            return self._refused(index, name, error)
+        it = _Watched(
+            partition, epoch, view.end_offset, found.high_watermark, found.log_start_offset, 0
+        )
+        watched.append(it)
+        if isinstance(requested, SessionPartition):
+            has_all = requested.fetch_offset == view.end_offset
+            until_ms = self._now_ms + _NOTED_EVERY_MS
+            requested.watched = it._replace(until_ms=until_ms) if has_all else None
+        return found
+
+    def _named(self, topic: FetchTopic | SessionTopic) -> str:
+        """Return the name of a topic.
+
+        Raises:
+            RequestRefused: no topic has this id (100), or the client may not fetch as a replica.
+        """
+        name = topic.topic
+        if self._request.version >= _BY_ID:
+            known = self._broker.topics.find_id(topic.topic_id)
+            if known is None:
+                raise RequestRefused(ErrorCode.unknown_topic_id, "no topic has this id")
+            name = known.name
+        if not self._may_fetch:
+            raise refusal(TOPIC)
+        return name
+
+    def _led(self, name: str, requested: FetchPartition | SessionPartition) -> Partition:
+        """Return a partition that is led here, and that the replica is assigned to."""
+        partition = self._broker.led(name, requested.partition, requested.current_leader_epoch)
+        self._leaders.check_replica(partition, self._replica_id)
+        return partition
+
+    async def _read(
+        self, partition: Partition, view: LogView, requested: FetchPartition | SessionPartition
+    ) -> FetchedPartition:
+        """Read on the event loop if the page cache has the records, otherwise in a thread.
+
+        What is not committed may be truncated while the answer waits to be sent, so it is copied.
+        """
+        level, offset = self._request.body.isolation_level, requested.fetch_offset
+        read = partial(
+            _read,
+            self._broker,
+            view,
+            requested,
+            max(0, min(requested.partition_max_bytes, self._left)),
+            leader_epoch=partition.log.epochs.latest,
+            at_least_one=not self._size,
+            level=level,
+        )
+        try:
+            if offset >= view.end_offset or (
+                not level and partition.is_hot(offset, committed=False)
+            ):
+                return read(may_wait=False)
+            return self._broker.partitions.without_blocking(partial(read, may_wait=False))
+        except WouldBlock:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._broker.readers, partial(read, may_wait=True))
+
+    def _note(
+        self, partition: Partition, view: LogView, requested: FetchPartition | SessionPartition
+    ) -> None:
+        start = (
+            requested.replica_start_offset
+            if isinstance(requested, SessionPartition)
+            else requested.log_start_offset
+        )
+        self._leaders.fetched(
+            partition,
+            self._replica_id,
+            self._broker_epoch,
+            requested.fetch_offset,
+            start,
+            view.end_offset,
+        )
+
+    def _refused(self, index: int, name: str, error: HorologError) -> FetchedPartition:
+        """Return an error; with the leader, where another one leads."""
+        code = code_for(error)
+        if code in _HINTED and self._request.version >= _HINTS_SINCE:
+            hint = self._broker.placement.leader_hint(name, index, self._request.peer.listener)
+            return FetchedPartition(index, code, current_leader=hint and hint.current)
+        return FetchedPartition(index, code)
+
+
+def _diverging(
+    partition: Partition, view: LogView, requested: FetchPartition | SessionPartition
+) -> DivergingEpoch | None:
+    """Return where the log of a replica parts from this one; None if it is a prefix.
+
+    Raises:
+        RequestRefused: its last epoch is not known here, or its offset is before the log (1).
+    """
+    epoch, offset = requested.last_fetched_epoch, requested.fetch_offset
+    if epoch == _NO_EPOCH:
+        return None
+    end = partition.log.end_of_epoch(epoch)
+    if end is None or offset < view.log_start_offset:
+        raise RequestRefused(
+            ErrorCode.offset_out_of_range,
+            f"{partition.name} has no end of epoch {epoch}, or begins behind offset {offset}",
+        )
+    if end.epoch < epoch or end.start_offset < offset:
+        return DivergingEpoch(end.epoch, end.start_offset)
+    return None
+
+
+def _read(
+    broker: BrokerParts,
+    view: LogView,
+    requested: FetchPartition | SessionPartition,
+    max_bytes: int,
+    *,
+    leader_epoch: int,
+    at_least_one: bool,
+    level: int,
+    may_wait: bool,
+) -> FetchedPartition:
+    """Read one partition; what is below the high watermark stays in its file.
+
+    Raises:
+        RequestRefused: the offset is out of range (1).
+        CorruptBatch: the file is damaged there.
+        WouldBlock: the page cache does not have it, and the call may not wait.
+    """
+    offset, end = requested.fetch_offset, view.end_offset
+    is_committed = offset < view.high_watermark
+    up_to = view.high_watermark if is_committed else None
+    found = view.read(offset, max_bytes, min_one_batch=at_least_one, up_to=up_to)
+    records: Buffer | SlicedRecords | None = b""
+    if found.size:
+        if is_committed and found.size > _COPIED_BYTES and broker.slices_to_send.acquire():
+            records = SlicedRecords(found, broker.slices_to_send)
+        else:
+            records = found.read_cached() if not may_wait else found.read()
+        if records is None:
+            raise WouldBlock
+    elif offset < end and up_to is None and at_least_one:
+        # A gap at the log end, as compaction leaves it: the replica has to reach the end.
+        records = empty_batch(offset, end - 1, leader_epoch)
+    aborted: Sequence[FetchedAbort] | None = None
+    if level & WITH_APPEND_TIMES:
+        seen = bool(level & WITH_SEEN_TIMES)
+        size = len(cast("Buffer", records))
+        aborted = with_append_time_entries(view, offset, size, None, seen=seen)
+    return _answer(requested.partition, view, cast("Buffer", records), aborted)
+
+
+def _answer(
+    index: int,
+    view: LogView,
+    records: Buffer = b"",
+    aborted: Sequence[FetchedAbort] | None = None,
+    diverging: DivergingEpoch | None = None,
+) -> FetchedPartition:
+    return FetchedPartition(
+        index,
+        0,
+        view.high_watermark,
+        view.last_stable_offset,
+        view.log_start_offset,
+        records,
+        aborted,
+        diverging,
+    )

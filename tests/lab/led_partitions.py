@@ -1,0 +1,271 @@
+"""Partitions that a broker in this process leads for replicas, as a broker of a cluster does.
+
+The metadata are an image that the test changes; what carries them out is only what requests need.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from running_broker import RunningBroker
+
+from horolog.broker.cluster.placement import ClusterPlacement
+from horolog.broker.partition import Partition
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.metadata import Image
+from horolog.replication.leading import BrokerView, Leading
+from horolog.schemas.metadata import (
+    BrokerChange,
+    BrokerEndpoint,
+    PartitionRecord,
+    RegisterBroker,
+    TopicRecord,
+)
+from horolog.wire import ApiKey
+
+HERE: Final = 1
+EPOCH: Final = 5
+"""Leader epoch of the partitions at first."""
+BROKER_EPOCHS: Final[Mapping[int, int]] = {1: 101, 2: 102, 3: 103}
+
+
+class LedPartitions:
+    """Makes a broker lead the partitions of a topic; brokers 2 and 3 are their other replicas.
+
+    Args:
+        isr: in-sync replicas at first.
+    """
+
+    def __init__(
+        self,
+        broker: RunningBroker,
+        topic: str = "t",
+        *,
+        replicas: tuple[int, ...] = (1, 2, 3),
+        isr: tuple[int, ...] = (1, 2, 3),
+        min_isr: int = 1,
+        lag_max_ms: int = 30_000,
+    ) -> None:
+        self.broker, self.topic, self.image = broker, topic, Image()
+        self._min_isr, self._lag_max_ms = min_isr, lag_max_ms
+        self.fetched_by: list[tuple[str, int, int]] = []
+        """Partition, replica and offset of each fetch that was noted."""
+        topic_id = broker.broker.topics.find(topic).topic_id
+        self.topic_id: UUID = topic_id
+        records: list[Any] = [
+            RegisterBroker(
+                node,
+                False,
+                UUID(int=node),
+                epoch,
+                (BrokerEndpoint("PLAINTEXT", f"host{node}", 9000 + node),),
+                (),
+                None,
+                False,
+                False,
+                (UUID(int=900 + node),),
+            )
+            for node, epoch in BROKER_EPOCHS.items()
+        ]
+        records.append(TopicRecord(topic, topic_id))
+        for index in broker.broker.topics.find(topic).partitions:
+            placed = PartitionRecord(index, topic_id, replicas, isr, (), (), HERE, 0, EPOCH, 1)
+            records.append(placed)
+        for record in records:
+            self.image.apply(record)
+        broker.run(self._begin())
+
+    async def _begin(self) -> None:
+        parts = self.broker.broker
+        parts.placement = ClusterPlacement(HERE, self, parts.partitions)
+        parts.led = parts.placement.led
+        parts.replicas = self
+        for index in parts.topics.find(self.topic).partitions:
+            await self._lead(index)
+
+    async def _lead(self, index: int) -> None:
+        parts, record = self.broker.broker, self.record(index)
+        partition = parts.partitions[self.topic, index]
+        await partition.change(
+            lambda log: log.become_leader(record.leader_epoch, is_replicated=True)
+        )
+        log = partition.log
+        partition.lead(
+            Leading(
+                HERE,
+                record,
+                self._view,
+                log_end=log.log_end_offset,
+                epoch_start=log.epoch_start_offset,
+                high_watermark=log.high_watermark,
+                min_isr=self._min_isr,
+                lag_max_ms=self._lag_max_ms,
+                now_ms=parts.clock.monotonic_ms(),
+            )
+        )
+
+    def _view(self, broker_id: int) -> BrokerView | None:
+        known = self.image.brokers.get(broker_id)
+        return (
+            None
+            if known is None
+            else BrokerView(known.broker_epoch, known.fenced, known.in_controlled_shutdown)
+        )
+
+    def record(self, index: int = 0) -> PartitionRecord:
+        """The partition in the image."""
+        found: PartitionRecord = self.image.topics[self.topic].partitions[index]
+        return found
+
+    def partition(self, index: int = 0) -> Partition:
+        """The partition here."""
+        found: Partition = self.broker.broker.partitions[self.topic, index]
+        return found
+
+    # --- what the controllers decide --------------------------------------------------
+
+    def change(self, index: int = 0, **fields: Any) -> None:
+        """Change a partition that stays led here."""
+
+        def change() -> None:
+            known = self.record(index)
+            new = known._replace(partition_epoch=known.partition_epoch + 1, **fields)
+            self.image.apply(new)
+            partition = self.partition(index)
+            assert partition.leading is not None
+            self._moved(partition, partition.leading.on_state(new, self._now_ms()))
+
+        self.broker.call(change)
+
+    def fence(self, broker_id: int) -> None:
+        """Fence a broker."""
+
+        def fence() -> None:
+            epoch = BROKER_EPOCHS[broker_id]
+            self.image.apply(BrokerChange(broker_id, epoch, 1))
+            for index in self.image.topics[self.topic].partitions:
+                partition = self.partition(index)
+                assert partition.leading is not None
+                self._moved(partition, partition.leading.on_brokers())
+                partition.notify(0)
+
+        self.broker.call(fence)
+
+    def lose(self, index: int = 0, leader: int = 2) -> None:
+        """Let another broker lead a partition, in the next epoch."""
+
+        async def lose() -> None:
+            known = self.record(index)
+            epoch = known.leader_epoch + 1
+            self.image.apply(
+                known._replace(
+                    leader=leader, leader_epoch=epoch, partition_epoch=known.partition_epoch + 1
+                )
+            )
+            partition = self.partition(index)
+            partition.lead(None)
+            await partition.change(lambda log: log.become_follower(epoch))
+
+        self.broker.run(lose())
+
+    def win(self, index: int = 0) -> None:
+        """Let this broker lead a partition again, in the next epoch."""
+
+        async def win() -> None:
+            known = self.record(index)
+            self.image.apply(
+                known._replace(
+                    leader=HERE,
+                    leader_epoch=known.leader_epoch + 1,
+                    partition_epoch=known.partition_epoch + 1,
+                )
+            )
+            await self._lead(index)
+
+        self.broker.run(win())
+
+    # --- what requests ask ------------------------------------------------------------
+
+    def check_replica(self, partition: Partition, replica_id: int) -> None:
+        """As the leader."""
+        if partition.leading is None:
+            raise RequestRefused(ErrorCode.not_leader_or_follower, "it is led elsewhere")
+        partition.leading.check_replica(replica_id)
+
+    def fetched(
+        self,
+        partition: Partition,
+        replica_id: int,
+        broker_epoch: int,
+        offset: int,
+        log_start: int,
+        leader_end: int,
+    ) -> None:
+        """As the leader."""
+        leading = partition.leading
+        assert leading is not None
+        progress = leading.on_fetch(
+            replica_id, broker_epoch, offset, log_start, leader_end, self._now_ms()
+        )
+        self.fetched_by.append((partition.name, replica_id, offset))
+        self._moved(partition, progress.high_watermark)
+        if progress.start_moved:
+            partition.notify(0)
+
+    def _moved(self, partition: Partition, high_watermark: int | None) -> None:
+        if high_watermark is not None:
+            partition.move_high_watermark(high_watermark)
+
+    def _now_ms(self) -> int:
+        return int(self.broker.broker.clock.monotonic_ms())
+
+    # --- what replicas send -----------------------------------------------------------
+
+    def fields(
+        self,
+        offsets: Mapping[int, int],
+        *,
+        replica: int = 2,
+        broker_epoch: int | None = None,
+        epoch: int | None = None,
+        last_epoch: int = -1,
+        start: int = 0,
+        topic_id: UUID | None = None,
+        **more: Any,
+    ) -> dict[str, Any]:
+        """The fields of a fetch from these offsets, by partition."""
+        partitions = [
+            {
+                "partition": index,
+                "current_leader_epoch": EPOCH if epoch is None else epoch,
+                "fetch_offset": offset,
+                "last_fetched_epoch": last_epoch,
+                "log_start_offset": start,
+                "partition_max_bytes": 1 << 20,
+            }
+            for index, offset in offsets.items()
+        ]
+        topics = [{"topic_id": topic_id or self.topic_id, "partitions": partitions}]
+        known = BROKER_EPOCHS.get(replica, -1)
+        state = {
+            "replica_id": replica,
+            "replica_epoch": known if broker_epoch is None else broker_epoch,
+        }
+        fields = {"max_wait_ms": 0, "min_bytes": 1, "topics": topics if partitions else []}
+        return {**fields, "replica_state": state, **more}
+
+    def fetch(self, offset: int, index: int = 0, *, version: int = 18, **more: Any) -> Any:
+        """The answer about one partition."""
+        fields = self.fields({index: offset}, **more)
+        if version < 15:
+            fields["replica_id"] = fields.pop("replica_state")["replica_id"]
+        (topic,) = self.broker.ask(ApiKey.FETCH, version, **fields).responses
+        return topic.partitions[0]
+
+    def reach(self, offset: int, *replicas: int, index: int = 0) -> None:
+        """Let replicas fetch from an offset."""
+        for replica in replicas:
+            found = self.fetch(
+                offset, index, replica=replica, epoch=self.record(index).leader_epoch
+            )
+            assert found.error_code == 0, found
