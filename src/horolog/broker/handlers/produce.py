@@ -12,21 +12,23 @@ v10  leader hints, for topics that another cluster leads (KIP-951)
 v12  as v11
 v13  topics by id
 
-acks=0 has no response; an error then closes the connection, as the only sign of it.
+acks=0 has no response; an error then closes the connection, as the only sign of it. acks=all waits
+until the in-sync replicas of a cluster have the records, a retry of what is in the log, too.
 """
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from horolog.broker.authorisation import TOPIC, TRANSACTIONAL_ID, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.coordinators.admission import Admitted, admit, transactional_header
 from horolog.broker.dispatch import Apart, Request, api, shortcut
+from horolog.broker.handlers.replicated import Replicating, check_in_sync, unreplicated
 from horolog.broker.partition import Partition
 from horolog.buffers import Buffer
 from horolog.config import Endpoint
@@ -60,8 +62,13 @@ from horolog.wire.produce import (
 from horolog.wire.requests import ProduceRequest
 from horolog.wire.single_partition import SingleProduce, read_produce
 
+if TYPE_CHECKING:
+    from horolog.replication.leading import Leading
+
 INLINE_SECONDS: Final = 0.005
 """Time for validating batches of one request on the event loop; the rest go to threads."""
+_ALL: Final = -1
+"""acks=all."""
 _AT_ONCE: Final = 500
 """Most partitions of a request that is handled on the event loop at once."""
 
@@ -77,6 +84,10 @@ class _SentBatch:
     refusal: HorologError | None = None
     appending: "asyncio.Future[Appended] | None" = None
     """Result of the append, if a thread makes it."""
+    leading: "Leading | None" = None
+    """Leader of the partition at the append, if there are other replicas."""
+    end_offset: int | None = None
+    """Offset after its last record, once it is appended."""
 
 
 @api(ApiKey.PRODUCE)
@@ -154,6 +165,8 @@ async def produce(request: Request[ProduceRequest], broker: BrokerParts) -> Repl
                     _note(request, broker, batch, await batch.appending)
                 except HorologError as error:
                     _note(request, broker, batch, error)
+    if body.acks == _ALL:
+        await _replicate(request, broker, batches)
     produced = [
         ProducedTopic(name, topic_id, [batch.outcome for batch in sent])
         for name, topic_id, sent in topics
@@ -194,6 +207,9 @@ async def _begin(
             if batch.partition is None:
                 assert batch.refusal is not None
                 raise batch.refusal
+            batch.leading = batch.partition.leading
+            if batch.leading is not None and request.body.acks == _ALL:
+                check_in_sync(batch.partition, batch.leading)
             admission = None
             if admitted is not None and transactional_header(batch.records) is not None:
                 admission = _admission(admitted, batch.topic, batch.partition)
@@ -212,6 +228,45 @@ async def _begin(
             _note(request, broker, batch, appended)
         else:
             batch.appending = appended
+
+
+async def _replicate(
+    request: Request[ProduceRequest], broker: BrokerParts, batches: Collection[_SentBatch]
+) -> None:
+    """Wait until in-sync replicas have the appended batches; set the outcome of those that fail."""
+    appended: dict[Partition, Replicating] = {}
+    for batch in batches:
+        partition, leading, end_offset = batch.partition, batch.leading, batch.end_offset
+        if partition is not None and leading is not None and end_offset is not None:
+            known = appended.get(partition)
+            if known is None or known.end_offset < end_offset:
+                appended[partition] = Replicating(end_offset, leading)
+    if not appended:
+        return
+    refusals = await unreplicated(broker, request.peer, appended, request.body.timeout_ms)
+    request.has_waited()
+    for batch in batches:
+        partition = batch.partition
+        if partition in refusals and batch.end_offset is not None:
+            batch.outcome = _not_replicated(
+                broker, batch.outcome, partition, refusals[partition], request.peer
+            )
+
+
+def _not_replicated(
+    broker: BrokerParts,
+    outcome: ProducedPartition,
+    partition: Partition,
+    error: HorologError,
+    peer: Peer,
+) -> ProducedPartition:
+    """Return the outcome of a batch that was appended, and may not be in all in-sync replicas."""
+    code, hint = code_for(error), None
+    if code is ErrorCode.not_leader_or_follower:
+        hint = broker.placement.leader_hint(partition.topic, partition.index, peer.listener)
+    return outcome._replace(
+        error_code=code, error_message=str(error), current_leader=hint and hint.current
+    )
 
 
 @shortcut(ApiKey.PRODUCE)
@@ -242,6 +297,9 @@ def produce_single(
         partition = find_partition(broker, version, acks, topic, index)
         if transactional is not None:
             return _append_admitted(broker, peer, asked, topic, partition)
+        leading = partition.leading
+        if leading is not None and acks == _ALL:
+            check_in_sync(partition, leading)
         appended = partition.writes.append(
             records, broker.clock.now_ms(), version, peer, may_block=False
         )
@@ -250,6 +308,8 @@ def produce_single(
     except HorologError as error:
         return _single_refused(broker, asked, topic, error, partition, peer)
     assert isinstance(appended, Appended)
+    if leading is not None and acks == _ALL:
+        return _single_replicated(broker, asked, appended, partition, leading, peer)
     return _single_appended(broker, asked, appended, partition, peer.host)
 
 
@@ -278,13 +338,38 @@ async def _append_admitted(
             others = broker.other_coordinators
             admitted = await admit(broker.transactions, transactional_id, headers, version, others)
             admission = None if header is None else _admission(admitted, topic, partition)
+            leading = partition.leading
+            if leading is not None and asked.acks == _ALL:
+                check_in_sync(partition, leading)
             now_ms = broker.clock.now_ms()
             appended = partition.writes.append(records, now_ms, version, peer, admission=admission)
         if not isinstance(appended, Appended):
             appended = await appended
     except HorologError as error:
         return _single_refused(broker, asked, topic, error, partition, peer)
+    if leading is not None and asked.acks == _ALL:
+        return await _single_replicated(broker, asked, appended, partition, leading, peer)
     return _single_appended(broker, asked, appended, partition, peer.host)
+
+
+async def _single_replicated(
+    broker: BrokerParts,
+    asked: SingleProduce,
+    appended: Appended,
+    partition: Partition,
+    leading: "Leading",
+    peer: Peer,
+) -> Reply:
+    """Answer once the in-sync replicas have the batch."""
+    reply = _single_appended(broker, asked, appended, partition, peer.host)
+    waiting = {partition: Replicating(appended.next_offset, leading)}
+    refusals = await unreplicated(broker, peer, waiting, asked.timeout_ms)
+    if not refusals:
+        return reply
+    base_offset, _, time_ms, start_offset = appended[:4]
+    outcome = ProducedPartition(asked.partition, 0, base_offset, time_ms, start_offset)
+    outcome = _not_replicated(broker, outcome, partition, refusals[partition], peer)
+    return _single(broker, asked, outcome, peer)
 
 
 def _single_appended(
@@ -305,11 +390,16 @@ def _single_refused(
     partition: Partition | None,
     peer: Peer,
 ) -> Reply:
-    version, topic_id = asked.version, asked.topic_id
     outcome = _refused(broker, topic, asked.partition, error, partition, asked.client_id, peer)
-    refused = ProducedTopic(asked.name, topic_id, [outcome])
-    leaders = _leaders(broker, [refused], peer.listener)
-    body = encode_produce_response(version, [refused], node_endpoints=leaders)
+    return _single(broker, asked, outcome, peer)
+
+
+def _single(
+    broker: BrokerParts, asked: SingleProduce, outcome: ProducedPartition, peer: Peer
+) -> Reply:
+    version, produced = asked.version, [ProducedTopic(asked.name, asked.topic_id, [outcome])]
+    leaders = _leaders(broker, produced, peer.listener)
+    body = encode_produce_response(version, produced, node_endpoints=leaders)
     return (response_prefix(ApiKey.PRODUCE, version, asked.correlation_id, len(body)), body)
 
 
@@ -383,6 +473,7 @@ def _note(
     batch.outcome = ProducedPartition(
         index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset
     )
+    batch.end_offset = result.next_offset
 
 
 def _refused(
