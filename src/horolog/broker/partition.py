@@ -52,7 +52,8 @@ class Partition:
         """Any thread may read it, which may wait for the disk. Writes go through `writes`."""
         self.topic, self.index = log.topic, log.partition
         self.name = str(log)
-        self.listeners: dict[Delayed, None] = {}
+        self.listeners: tuple[dict[Delayed, None], ...] = ({}, {}, {}, {})
+        """Requests that wait, by `Mark`."""
         self.leading: Leading | None = None
         """Other replicas, while this broker leads them; None alone and as a follower."""
         self.next_warning_at = 0.0
@@ -243,8 +244,7 @@ class Partition:
         if self._cleaning is not None:
             await self._cleaning.stop()
         await self.writes.close()
-        for listener in list(self.listeners):
-            listener.on_gone()
+        self._end_waits()
 
     # --- reading ----------------------------------------------------------------------
 
@@ -273,8 +273,12 @@ class Partition:
     def lead(self, leading: "Leading | None") -> None:
         """Lead these replicas from now on, or none; requests that wait look again who leads."""
         self.leading = leading
-        for listener in list(self.listeners):
-            listener.on_gone()
+        self._end_waits()
+
+    def _end_waits(self) -> None:
+        for listeners in self.listeners:
+            for listener in list(listeners):
+                listener.on_gone()
 
     def move_high_watermark(self, offset: int) -> None:
         """Let consumers read up to an offset that all in-sync replicas have."""
@@ -296,17 +300,25 @@ class Partition:
 
     def notify(self, size: int) -> None:
         """Notify the listeners of appended bytes, and of marks that have moved."""
-        log, readable, stable = self.log, size, size
+        log, readable = self.log, size
         if log.known_high_watermark is not None or self._readable.pending_bytes:
             readable = self._readable.moved_to(log.high_watermark, log.log_end_offset, size)
+        stable = readable
         if log.has_transactions:
             stable = self._stable.moved_to(log.last_stable_offset, log.log_end_offset, size)
-        else:
-            stable = readable
-        if self.listeners:
-            sizes = size, readable, stable, 0  # by mark
-            for listener in list(self.listeners):
-                listener.on_moved(self, sizes[listener.mark])
+        at_end, at_high_watermark, at_stable, at_low_watermark = self.listeners
+        if at_end and size:
+            self._notify(at_end, size)
+        if at_high_watermark and readable:
+            self._notify(at_high_watermark, readable)
+        if at_stable and stable:
+            self._notify(at_stable, stable)
+        if at_low_watermark and not size:
+            self._notify(at_low_watermark, 0)
+
+    def _notify(self, listeners: "dict[Delayed, None]", size: int) -> None:
+        for listener in list(listeners):
+            listener.on_moved(self, size)
 
 
 class _Growth:
@@ -330,7 +342,7 @@ class _Growth:
         self._offset, passed = offset, self.pending_bytes
         if offset >= log_end_offset:
             self.pending_bytes = 0
-        return passed
+        return passed or 1  # what was appended before the partition was opened is not counted
 
 
 class CleaningJob:

@@ -27,7 +27,8 @@ class Mark(IntEnum):
 class Growing(Protocol):
     """Partition that notifies its listeners when a mark moves, or when it is gone."""
 
-    listeners: "dict[Delayed, None]"
+    listeners: "tuple[dict[Delayed, None], ...]"
+    """Requests that wait, by mark."""
 
     @property
     def is_closed(self) -> bool:
@@ -54,7 +55,7 @@ class Delayed:
         self._missing: dict[Growing, int] = {}
         self._timer = loop.call_at(until, self.end)
         for partition in self._partitions:
-            partition.listeners[self] = None
+            partition.listeners[mark][self] = None
             if partition.is_closed:
                 self.on_gone()
 
@@ -111,7 +112,7 @@ class Delayed:
         """Cancel the timer and stop listening to the partitions."""
         self._timer.cancel()
         for partition in self._partitions:
-            partition.listeners.pop(self, None)
+            partition.listeners[self.mark].pop(self, None)
 
     def _complete(self, *, timed_out: bool) -> None:
         if not self._timed_out.done():
