@@ -55,7 +55,7 @@ def test_a_start_that_fails_lets_go_of_the_directory_and_its_threads(
             (tmp_path / "log" / "t-0").mkdir(parents=True)
             patched.setattr(MetadataStore, "put_topic", refuse)
         else:
-            override(patched, "horolog.broker.broker", Controller=refuse)
+            override(patched, "horolog.broker.alone", Controller=refuse)
         with pytest.raises(StorageFailed, match="refused"):
             start_and_stop(tmp_path / "log")
     assert horolog_threads() <= before

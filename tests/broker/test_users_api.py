@@ -276,7 +276,7 @@ def test_files_with_what_is_kept_of_passwords_are_their_owner_s(
     broker: RunningBroker, connection: RawConnection
 ) -> None:
     alter(connection, upsertions=[upsertion("alice", SECRET)])
-    broker.call(lambda: broker.broker.metadata._store._log.snapshot(1))  # as when it has grown
+    broker.call(lambda: broker.broker.node._store._log.snapshot(1))  # as when it has grown
     broker.restart()
     modes = {
         path.name: stat.S_IMODE(path.stat().st_mode)
@@ -290,7 +290,7 @@ def test_files_with_what_is_kept_of_passwords_are_their_owner_s(
 def test_the_secret_of_logins_is_its_owner_s_after_a_restart(broker: RunningBroker) -> None:
     """Without a user, too: a file that is made after the restart has the secret."""
     broker.restart()
-    broker.call(lambda: broker.broker.metadata._store._log.snapshot(1))
+    broker.call(lambda: broker.broker.node._store._log.snapshot(1))
     files = [*(broker.log_dir / "__cluster_metadata-0").glob("*.checkpoint")]
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
@@ -323,7 +323,7 @@ def test_a_password_among_the_settings_is_its_owner_s(
     (file,) = (broker.log_dir / "__cluster_metadata-0").glob("*.log")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     broker.restart()
-    broker.call(lambda: broker.broker.metadata._store._log.snapshot(1))
+    broker.call(lambda: broker.broker.node._store._log.snapshot(1))
     (file,) = file.parent.glob("*.checkpoint")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 

@@ -21,7 +21,6 @@ from horolog.broker.partition import Partition
 from horolog.clock import MINUTE_MS, SystemClock
 from horolog.config import LONG_MAX
 from horolog.errors import HorologError
-from horolog.metadata.store import MetadataStore
 from horolog.storage.log_dir.log_dir import LogDir
 from horolog.storage.removal.removed_files import DeletedSegment
 
@@ -61,21 +60,21 @@ class BackgroundTasks:
         transactions: TransactionCoordinator,
         others: Iterable[PeriodicTask],
         cleaner: Cleaner,
-        store: MetadataStore,
+        on_lost: Callable[[str], object],
         readers: Executor,
     ) -> None:
         """Run nothing yet.
 
         Args:
             others: tasks of other parts.
-            store: refuses changes once the log directory is lost.
+            on_lost: called with the reason once the log directory is lost.
         """
         self._live, self._clock, _, self._partitions, _ = catalogue
         self._groups = groups
         self._transactions = transactions
         self._others = others
         self._cleaner = cleaner
-        self._store = store
+        self._on_lost = on_lost
         self._readers = readers
         self.monotonic_ms: Callable[[], int] = SystemClock().monotonic_ms
         self._tasks: list[asyncio.Task[None]] = []
@@ -174,11 +173,11 @@ class BackgroundTasks:
                 await self._do("removal of deleted files", partition, removal)
         monotonic_ms = self._clock.monotonic_ms()
         await self._partitions.run(lambda log_dir: log_dir.remove_deleted(monotonic_ms))
-        if self._store.refusal is None:
+        if self._partitions.refusal is None:
             refusal = await self._partitions.check()
-            if refusal is not None and self._store.refusal is None:
-                self._store.refusal = refusal
+            if refusal is not None:
                 _LOG.error("%s", refusal)
+                self._on_lost(refusal)
 
     async def check_indexes(self) -> None:
         """Check the indexes without a valid seal that lookups use, one segment at a time."""

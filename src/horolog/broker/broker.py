@@ -8,11 +8,12 @@ broker; `BrokerParts.open` creates them in that order. All calls happen on one e
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from horolog.broker.alone import AloneNode, Node
 from horolog.broker.append_warnings import LOOK_INTERVAL_MS, AppendWarnings
 from horolog.broker.audit import LoginCounts
 from horolog.broker.authorisation import Access
@@ -21,7 +22,6 @@ from horolog.broker.catalogue import Catalogue
 from horolog.broker.cleaner import Cleaner
 from horolog.broker.controller import Controller
 from horolog.broker.coordinators.admission import OtherCoordinators, ProducerTurns
-from horolog.broker.coordinators.carrying_state import carry_groups, carry_transactions
 from horolog.broker.coordinators.group_coordinator import GroupCoordinator
 from horolog.broker.coordinators.group_lag import SAMPLE_INTERVAL_MS, GroupLags
 from horolog.broker.coordinators.live_groups import ConsumerRules
@@ -34,30 +34,25 @@ from horolog.broker.coordinators.transaction_coordinator import (
 from horolog.broker.coordinators.transaction_markers import LocalMarkers
 from horolog.broker.faults import Faults
 from horolog.broker.fetch_sessions import FetchSessions
-from horolog.broker.follow_state import FollowState
 from horolog.broker.kept_memory import KeptMemory
-from horolog.broker.open_files import OpenFiles, share_out
-from horolog.broker.opening import OpenedStorage, open_storage
+from horolog.broker.open_files import share_out
+from horolog.broker.opening import OpenedLogs, open_storage
 from horolog.broker.partition import Partition, log_failure
 from horolog.broker.partitions import STAMP_CLOCK_MS, Partitions
 from horolog.broker.placement.alone import advertised
-from horolog.broker.placement.placement import Placement
 from horolog.broker.placement.replicas import LedReplicas
-from horolog.broker.placement.shadow import ShadowPlacement
-from horolog.broker.producers import FIRST_PRODUCER_ID, ProducerClients, ProducerIds
+from horolog.broker.producers import ProducerClients
 from horolog.broker.recent_histories import RecentHistories
 from horolog.broker.scheduling.delayed import Delayed
 from horolog.broker.scheduling.fair_pool import Checkers, FairPool
-from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.settings import LiveSettings
-from horolog.broker.shadow.access import FollowedAccess
 from horolog.broker.shadow.shadow import Shadow
 from horolog.broker.throttling import Throttling
 from horolog.broker.token_logins import TokenLogins
 from horolog.broker.traffic import Conversions
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
-from horolog.errors import HorologError
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.capacity import Capacity
 from horolog.groups.consumers.values import ConsumerLimits, MigrationPolicy
 from horolog.groups.values import GroupLimits
@@ -79,34 +74,43 @@ _LOG = logging.getLogger(__name__)
 
 WORKERS: Final = 4
 READERS: Final = 4
-LOADING_S: Final = 1.0
-"""Longest wait of a start for groups. After that they are loaded while it serves."""
 SEARCHERS: Final = 2  # lookups may decompress as much as batches hold
+
+
+class Resources:
+    """Threads, and shares of the files that may be open. They exist before the broker."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.open_files = share_out()
+        self.slices_to_send = FileSlots(self.open_files.answers)
+        self.readers = ThreadPoolExecutor(READERS, thread_name_prefix="horolog-read")
+        self.workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="horolog-write")
+        self.token_logins = TokenLogins(clock.now_ms, self.readers)
+
+    async def close(self) -> None:
+        """End the threads."""
+        await self.token_logins.close()
+        self.workers.shutdown()
+        self.readers.shutdown()
 
 
 class BrokerParts:
     """One broker. Its parts are public for handlers and tests."""
 
-    def __init__(
-        self,
-        opened: OpenedStorage,
-        clock: Clock,
-        open_files: OpenFiles,
-        readers: Executor,
-        workers: Executor,
-        token_logins: TokenLogins,
-    ) -> None:
+    def __init__(self, opened: OpenedLogs, resources: Resources, node: Node) -> None:
         """Build the parts on the event loop that will serve; take ownership of `opened`."""
         live = self._live = LiveSettings(opened.settings, opened.group_settings)
-        config, store = live.config, opened.store
-        self._store = store
+        config, clock = live.config, resources.clock
+        readers, workers = resources.readers, resources.workers
+        self.node = node
         self.clock = clock
         self.log_dir_path = Path(config.log_dir)
-        self.state_dir_path = store.state_dir
-        self.open_files = open_files
-        self.slices_to_send = FileSlots(open_files.answers)
+        self.state_dir_path = opened.state_dir
+        self._resources = resources
+        self.open_files = resources.open_files
+        self.slices_to_send = resources.slices_to_send
         self.readers = readers
-        self._workers = workers
         self._checkers = Checkers()
         self.searchers = FairPool(SEARCHERS, "horolog-search")
         self.recent_histories = RecentHistories()
@@ -121,7 +125,6 @@ class BrokerParts:
         self.partitions = Partitions(
             opened.log_dir, opened.topics, live, clock, workers, self._checkers
         )
-        self.metadata = MetadataThread(store)
         codec = Codec(config.offsets_topic_compression_codec)
         self.offsets_log = OffsetsLog(clock, workers, codec)
         self.groups = GroupCoordinator(
@@ -138,22 +141,20 @@ class BrokerParts:
         )
         self.kept_commits = KeptMemory()
         self.group_lags = GroupLags(self.partitions, self.groups.offsets, clock)
-        self.follow_state = FollowState(self.metadata, store, opened.stored)
-        self.placement: Placement = ShadowPlacement(
-            live, self.topics, self.partitions, self.follow_state
-        )
+        self.follow_state = node.follow_state
+        self.placement = node.place(live, self.topics, self.partitions)
         self.led = self.placement.led
-        entries = Rights(
+        self.entries = Rights(
             config.super_users,
             allow_without_entries=config.allow_everyone_if_no_acl_found,
         )
         for entry_id, entry in opened.stored.entries.items():
-            entries.add(entry_id, entry)
-        self.access = Access(entries if config.authorizer_class_name else None)
+            self.entries.add(entry_id, entry)
+        self.access = Access(self.entries if config.authorizer_class_name else None)
         self.credentials = dict(opened.stored.credentials)
         """Keys that check passwords, by user and number of the mechanism."""
         self.login_secret = opened.login_secret
-        self.token_logins = token_logins
+        self.token_logins = resources.token_logins
         self.login_counts = LoginCounts()
         quotas = Quotas(
             QuotaWindow(config.quota_window_num, 1000 * config.quota_window_size_seconds),
@@ -168,21 +169,12 @@ class BrokerParts:
         catalogue = self.catalogue = Catalogue(
             live, clock, self.topics, self.partitions, self.follow_state
         )
-        self.controller = Controller(
-            catalogue, self.groups, self.metadata, store, entries, self.credentials, quotas
-        )
         self.offsets_topic, self.transactions_topic = (
-            StateTopic(name, self.controller.ensure_internal, catalogue, readers)
+            StateTopic(name, node.ensure_internal, catalogue, readers)
             for name in (CONSUMER_OFFSETS, TRANSACTION_STATE)
         )
         self.offsets_log.write_to(self.offsets_topic)
-        logs = opened.log_dir.logs.values()
-        highest = max((log.producers.highest_id for log in logs), default=-1)
-        if highest >= FIRST_PRODUCER_ID:
-            # Of a horolog's log that was restored or copied. Its producers are forgotten once they
-            # have been idle for long, and their ids must not be given out then either.
-            store.raise_producer_ids(highest + 1)
-        self.producer_ids = ProducerIds(self.metadata, store, highest + 1)
+        self.producer_ids = node.producer_ids
         self.producer_clients = ProducerClients()
         self.producer_turns = ProducerTurns()
         self.replicas: LedReplicas | None = None
@@ -197,23 +189,13 @@ class BrokerParts:
             self.producer_ids.next,
             clock,
         )
-        access = FollowedAccess(
-            self.controller,
-            self.access.rights,
-            self.credentials,
-            quotas,
-            opened.stored.copied_quotas,
-        )
-        self.shadow = Shadow(
-            catalogue, self.controller, self.groups, self.transactions, self.producer_ids, access
-        )
         self.open_transactions = OpenTransactions(self.topics, self.transactions)
         self.relay: Relay | None = None
         """Passes requests on to the controllers of a cluster; None where the broker is alone."""
         self.faults: Faults | None = None
         """The faults that tests set; None where the broker was started without them."""
         self.left_behind = opened.left_behind
-        self.lost_metadata = store.lost
+        self.lost_metadata = node.lost
         self.traffic = self.partitions.traffic
         self.conversions = Conversions(self.traffic)
         self.append_warnings = AppendWarnings(catalogue)
@@ -224,8 +206,15 @@ class BrokerParts:
             PeriodicTask(self.group_lags.sample, SAMPLE_INTERVAL_MS, 0),
         )
         self.background_tasks = BackgroundTasks(
-            catalogue, self.groups, self.transactions, others, self.cleaner, store, readers
+            catalogue,
+            self.groups,
+            self.transactions,
+            others,
+            self.cleaner,
+            node.lose_directory,
+            readers,
         )
+        node.compose(self)
 
     # --- open and close ---------------------------------------------------------------
 
@@ -242,63 +231,24 @@ class BrokerParts:
             Misconfigured: a directory or a setting is unusable.
             StorageFailed: a read or write failed.
         """
-        clock = SystemClock() if clock is None else clock
-        open_files = share_out()
-        readers = ThreadPoolExecutor(READERS, thread_name_prefix="horolog-read")
-        workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="horolog-write")
+        resources = Resources(SystemClock() if clock is None else clock)
         loop = asyncio.get_running_loop()
-        tokens = TokenLogins(clock.now_ms, readers)
         try:
-            await tokens.start(settings.broker_config().logins.values())
+            await resources.token_logins.start(settings.broker_config().logins.values())
+            most_files, workers = resources.open_files.logs, resources.workers
             opened = await loop.run_in_executor(
-                workers, open_storage, settings, clock, open_files.logs, progress
+                workers, open_storage, settings, resources.clock, most_files, progress
             )
             try:
-                broker = cls(opened, clock, open_files, readers, workers, tokens)
-                await broker._load_state(opened)
+                broker = cls(opened, resources, AloneNode(opened))
+                await broker.node.load()
                 return broker
             except BaseException:
                 await loop.run_in_executor(workers, opened.close)
                 raise
         except BaseException:
-            await tokens.close()
-            workers.shutdown()
-            readers.shutdown()
+            await resources.close()
             raise
-
-    async def _load_state(self, opened: OpenedStorage) -> None:
-        """Begin to load the groups, and wait for a second at most until they are loaded."""
-        beside = opened.beside
-        states = beside.transactions()
-        now_ms = self.clock.now_ms()
-        await carry_transactions(states, self.transactions_topic, self.partitions, now_ms)
-        self.groups.load(self.offsets_topic, self.topics.id_of, self.readers)
-        if beside:
-            await self.groups.tried()
-            try:
-                stored = beside.groups(self.topics.id_of)
-                await carry_groups(
-                    stored, states.values(), self.groups, self.offsets_log, self.partitions
-                )
-                await asyncio.get_running_loop().run_in_executor(self._workers, beside.remove)
-            except HorologError as error:
-                if states:
-                    raise
-                _LOG.error("the groups in %s are not taken over yet: %s", beside, error)
-        self._warning = asyncio.create_task(self._warn_of_what_is_left_behind(opened))
-        await asyncio.wait({self._warning}, timeout=LOADING_S)
-
-    async def _warn_of_what_is_left_behind(self, opened: OpenedStorage) -> None:
-        await self.groups.tried()
-        offsets = self.groups.offsets
-        groups = sorted(map(repr, offsets.group_ids()))
-        for warning in self.left_behind.warnings(
-            opened.topics,
-            self.settings,
-            lambda *key: offsets.get(*key) is not None,
-            {**opened.made_here, "offsets of groups": groups},
-        ):
-            _LOG.warning("%s", warning)
 
     def end_waits(self) -> None:
         """Complete all delayed fetches and waiting group requests, now and from now on."""
@@ -313,18 +263,43 @@ class BrokerParts:
 
         Without `clean` the next start is as after a crash.
         """
-        self._warning.cancel()
         await self.token_logins.close()
         await self.transactions.close()
         await self.groups.close()
         await self.partitions.close(clean=clean)
-        await self.metadata.close()
+        await self.node.close()
         self._checkers.shutdown()
         self.searchers.shutdown()
-        self._workers.shutdown()
-        self.readers.shutdown()
+        await self._resources.close()
 
     # --- for request handlers ---------------------------------------------------------
+
+    @property
+    def controller(self) -> Controller:
+        """Part that changes topics and settings of a node alone.
+
+        Raises:
+            RequestRefused: the controllers of a cluster do that.
+        """
+        return self._alone.controller
+
+    @property
+    def shadow(self) -> Shadow:
+        """Part of a node alone that follows another cluster.
+
+        Raises:
+            RequestRefused: this broker is part of a cluster.
+        """
+        return self._alone.shadow
+
+    @property
+    def _alone(self) -> AloneNode:
+        if not isinstance(self.node, AloneNode):
+            raise RequestRefused(
+                ErrorCode.not_controller,
+                "This broker is part of a cluster, whose controllers make such changes",
+            )
+        return self.node
 
     @property
     def group_settings(self) -> Mapping[str, Mapping[str, str]]:
@@ -349,12 +324,12 @@ class BrokerParts:
     @property
     def transaction_version(self) -> int:
         """Finalised level of the feature `transaction.version`."""
-        return self._store.transaction_version
+        return self.node.transaction_version
 
     @property
     def group_version(self) -> int:
         """Finalised level of the feature `group.version`: 1 is that of consumer groups."""
-        return self._store.group_version
+        return self.node.group_version
 
     @property
     def serves_consumer_protocol(self) -> bool:
@@ -365,7 +340,7 @@ class BrokerParts:
     @property
     def metadata_version(self) -> int:
         """Finalised level of the feature `metadata.version`."""
-        return self._store.metadata_version
+        return self.node.metadata_version
 
     def endpoint(self, listener: Endpoint) -> Endpoint:
         """Return the advertised endpoint of a listener."""

@@ -57,26 +57,34 @@ _UNASSIGNED: Final = uuid.UUID(int=1)
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedStorage:
-    """Opened storage of a broker."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedLogs:
+    """Opened logs of a broker with what it knows of topics, users and rights."""
 
     settings: Settings
-    """Given settings, with the dynamic ones of the last run."""
-    store: MetadataStore
-    stored: Stored
-    beside: StateBeside
-    """State that was kept elsewhere and has to be taken over."""
+    """Given settings, with the dynamic ones."""
     log_dir: LogDir
     topics: tuple[Topic, ...]
-    left_behind: LeftByKafka
-    """State of an Apache Kafka that had this directory."""
-    made_here: Mapping[str, list[str]]
-    """Names of topics and broker settings that such a Kafka does not know."""
+    stored: Stored
+    state_dir: Path
+    """Directory of the coordinators' topics."""
     group_settings: dict[str, dict[str, str]]
     """Settings of single groups."""
     login_secret: bytes = b""
     """Secret for salts of users that are not there; empty if no listener asks for a login."""
+    left_behind: LeftByKafka = field(default_factory=LeftByKafka)
+    """State of an Apache Kafka that had this directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedStorage(OpenedLogs):
+    """Opened storage of a node alone."""
+
+    store: MetadataStore
+    beside: StateBeside
+    """State that was kept elsewhere and has to be taken over."""
+    made_here: Mapping[str, list[str]]
+    """Names of topics and broker settings that such a Kafka does not know."""
 
     def close(self) -> None:
         """Close everything without a clean shutdown."""
@@ -202,16 +210,17 @@ class _Opening:
             log_dir.close(clean=False)
             raise
         return OpenedStorage(
-            self.settings,
-            self.store,
-            self.stored,
-            self.beside,
-            log_dir,
-            topics,
-            self.left_behind,
-            self._made_here(),
-            self.stored_settings.groups,
-            secret,
+            settings=self.settings,
+            store=self.store,
+            stored=self.stored,
+            state_dir=self.store.state_dir,
+            beside=self.beside,
+            log_dir=log_dir,
+            topics=topics,
+            left_behind=self.left_behind,
+            made_here=self._made_here(),
+            group_settings=self.stored_settings.groups,
+            login_secret=secret,
         )
 
     def _log_unclean_stop(self, log_dir: LogDir) -> None:

@@ -171,16 +171,9 @@ class Service:
             service = cls(broker, dispatcher, server, server.listen(), metrics, faulty)
             service._audit_file = audit_file
             undo.pop_all()
-        if broker.shadow.is_promoted_in_part:
-            _LOG.warning(
-                "a promotion was interrupted: `horolog promote` continues with it, and "
-                "transactions continue after that"
-            )
-        else:
-            broker.transactions.start()
         broker.background_tasks.start()
         broker.cleaner.start()
-        await broker.shadow.start()
+        await broker.node.start()
         if load_kernels:
             loop = asyncio.get_running_loop()
             load = partial(kernels.load_in_background, owns_process=owns_process)
@@ -239,7 +232,7 @@ class Service:
             self.metrics.close()
         await self.background_tasks.stop()
         await self.broker.cleaner.stop()
-        await self.broker.shadow.stop()
+        await self.broker.node.stop()
 
 
 def serve(
