@@ -22,10 +22,13 @@ from horolog.schemas.metadata import (
     BeginTransaction,
     EndTransaction,
     FeatureLevel,
+    PartitionRecord,
     Record,
+    TopicRecord,
     Unknown,
     decode,
 )
+from horolog.storage import names
 
 MOST_BATCH_BYTES: Final = 256 << 20
 """Limit of the decompressed size of a batch."""
@@ -194,4 +197,8 @@ def _checked(value: bytes | None) -> Record:
             raise CorruptBatch(
                 f"metadata.version {level} is unknown; the newest known is {NEWEST_LEVEL}"
             )
+    if isinstance(record, TopicRecord) and names.partition_of(f"{record.name}-0") is None:
+        raise CorruptBatch(f"{record.name!r:.300} is no name of a topic")
+    if isinstance(record, PartitionRecord) and not 0 <= record.partition <= names.MAX_PARTITION:
+        raise CorruptBatch(f"{record.partition} is no partition")
     return record

@@ -30,7 +30,7 @@ the name of another behind a dot.
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Annotated, Final, NamedTuple
 from uuid import UUID
@@ -210,6 +210,18 @@ def topic_names(name: str, shared: Settings) -> Iterator[str]:
     for key in (f"{_TOPIC}{name}", *(key for _, key in _held(name))):
         if key in shared:
             yield key
+
+
+def topics_in(shared: Iterable[str]) -> Iterator[str]:
+    """Yield the topics that settings of all brokers are about; some may not exist."""
+    for key in shared:
+        if key.startswith(_TOPIC):
+            yield key.removeprefix(_TOPIC)
+        elif key.startswith(_SETTING):
+            rest = key.removeprefix(_SETTING)
+            for name, _ in _held(""):
+                if rest.endswith(f".{name}"):
+                    yield rest.removesuffix(f".{name}")
 
 
 def _held(topic: str) -> Iterator[tuple[str, str]]:
