@@ -305,5 +305,4 @@ NOT_SERVED: Mapping[str, tuple[str, ...]] = {
         "AlterShareGroupOffsets",
         "DeleteShareGroupOffsets",
     ),
-    "Metadata and DescribeConfigs return the same": ("DescribeTopicPartitions",),
 }

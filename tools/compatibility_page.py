@@ -102,7 +102,7 @@ On 2026-11-27:
   access rights. The other 43 fail at Kafka 4.3.1 too; most want three brokers with the ids 0 to 2.
 - kafka-python 3.1.0.dev (a3b3836), `test/integration`: 50 passed, one was skipped, 5 failed: access
   rights (without an authorizer, at Kafka 4.3.1 too), `test_group` (at Kafka 4.3.1 too), and 3 of
-  APIs that are not served (AlterReplicaLogDirs, DescribeTopicPartitions). 3 of those that passed
+  APIs that were not served (AlterReplicaLogDirs, DescribeTopicPartitions). 3 of those that passed
   want a broker id of 0, release 4.3 and `advertised.listeners` in the broker's file.
 
 Karapace, run by hand on 2026-11-26 over kills and compaction of `_schemas`, kept its schemas.

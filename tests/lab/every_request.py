@@ -218,5 +218,9 @@ def requests(topic_id: UUID) -> dict[ApiKey, Any]:
         },
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: {"users": None},
         ApiKey.LIST_CONFIG_RESOURCES: {"resource_types": [2]},
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: {
+            "topics": [{"name": "t"}],
+            "response_partition_limit": 2000,
+        },
         ApiKey.DESCRIBE_CLUSTER: {"include_cluster_authorized_operations": True},
     }

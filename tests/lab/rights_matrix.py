@@ -276,6 +276,14 @@ def questions(number: int, topic_id: Any) -> Iterator[Question]:
         topics=[{"name": f"{t}-made", "topic_id": None}],
         allow_auto_topic_creation=True,
     )
+    for asked_for in (t, none, None):
+        yield q(
+            f"partitions of {asked_for and asked_for.replace(t, 'one')}",
+            *(k.DESCRIBE_TOPIC_PARTITIONS, 0),
+            topics=[{"name": asked_for}] if asked_for else [],
+            response_partition_limit=2000,
+            cursor=None,
+        )
     yield q(
         "metadata with bits", k.METADATA, 10, topics=[], include_cluster_authorized_operations=True
     )

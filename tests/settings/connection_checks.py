@@ -331,6 +331,17 @@ def bytes_of_a_fetch_that_would_take_more(lab: Lab) -> int:
     return len(answer.responses[0].partitions[0].records)
 
 
+@of_broker("max.request.partition.size.limit", {"1": 1, "2": 2, "2000": 3})
+def partitions_in_a_page_of_their_descriptions(lab: Lab) -> int:
+    for name in "tuv":
+        lab.topic(name)
+    with lab.connect() as connection:
+        answer = connection.ask(
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, response_partition_limit=2000, cursor=None
+        )
+    return sum(len(topic.partitions) for topic in answer.topics)
+
+
 @of_broker("max.incremental.fetch.session.cache.slots", {"0": 0, "2": 2, "1000": 3})
 def fetch_sessions_of_three_clients(lab: Lab) -> int:
     lab.topic("t")

@@ -92,6 +92,7 @@ def _needs() -> dict[ApiKey, Needs]:
         a.FETCH: Needs(op.READ),  # a replica's needs CLUSTER_ACTION instead
         a.LIST_OFFSETS: Needs(op.DESCRIBE),
         a.METADATA: Needs(op.DESCRIBE),
+        a.DESCRIBE_TOPIC_PARTITIONS: Needs(op.DESCRIBE),
         a.OFFSET_COMMIT: Needs(op.READ, op.READ),
         a.OFFSET_FETCH: Needs(op.DESCRIBE, op.DESCRIBE),
         a.FIND_COORDINATOR: Needs(group=op.DESCRIBE, transactional_id=op.DESCRIBE),

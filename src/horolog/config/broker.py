@@ -49,6 +49,7 @@ class BrokerConfig:
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     fetch_max_bytes: int = 57_671_680
     max_incremental_fetch_session_cache_slots: int = 1_000
+    max_request_partition_size_limit: int = 2_000
     replica_fetch_backoff_ms: int = 1_000
     replica_fetch_max_bytes: int = 1 << 20
     replica_fetch_min_bytes: int = 1

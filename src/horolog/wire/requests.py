@@ -826,6 +826,21 @@ class ListConfigResourcesRequest:
     resource_types: tuple[int, ...] = ()
 
 
+class Cursor:
+    topic_name: str
+    partition_index: int
+
+
+class DescribeTopicPartitionsTopicRequest:
+    name: str
+
+
+class DescribeTopicPartitionsRequest:
+    topics: tuple[DescribeTopicPartitionsTopicRequest, ...]
+    response_partition_limit: int
+    cursor: Cursor | None
+
+
 class AddRaftVoterListener:
     name: str
     host: str

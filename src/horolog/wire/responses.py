@@ -897,3 +897,35 @@ class ListConfigResourcesResponse(TypedDict):
     throttle_time_ms: NotRequired[int]
     error_code: NotRequired[int]
     config_resources: Sequence[ConfigResource]
+
+
+class DescribeTopicPartitionsCursor(TypedDict):
+    topic_name: str
+    partition_index: int
+
+
+class DescribeTopicPartitionsResponsePartition(TypedDict):
+    error_code: NotRequired[int]
+    partition_index: int
+    leader_id: int
+    leader_epoch: NotRequired[int]
+    replica_nodes: NotRequired[Sequence[int]]
+    isr_nodes: NotRequired[Sequence[int]]
+    eligible_leader_replicas: NotRequired[Sequence[int] | None]
+    last_known_elr: NotRequired[Sequence[int] | None]
+    offline_replicas: NotRequired[Sequence[int]]
+
+
+class DescribeTopicPartitionsResponseTopic(TypedDict):
+    error_code: NotRequired[int]
+    name: NotRequired[str | None]
+    topic_id: NotRequired[UUID | None]
+    is_internal: NotRequired[bool]
+    partitions: Sequence[DescribeTopicPartitionsResponsePartition]
+    topic_authorized_operations: NotRequired[int]
+
+
+class DescribeTopicPartitionsResponse(TypedDict):
+    throttle_time_ms: NotRequired[int]
+    topics: Sequence[DescribeTopicPartitionsResponseTopic]
+    next_cursor: NotRequired[DescribeTopicPartitionsCursor | None]

@@ -1,6 +1,7 @@
 """Handlers of Kafka's requests; importing them fills the table in `dispatch`.
 
     topics, configs, cluster         topics, settings, and the cluster itself; `acls`: its rights
+    described_topics                 partitions of topics, page by page
     produce, fetch, list_offsets     records and their offsets; `records`: deletion, leader epochs
     groups, group_tools              requests of group members; requests of tools
     consumer_groups                  groups that the broker assigns (KIP-848)
@@ -19,6 +20,7 @@ from horolog.broker.handlers import (
     commits,
     configs,
     consumer_groups,
+    described_topics,
     fetch,
     group_tools,
     groups,
@@ -40,6 +42,7 @@ __all__ = [
     "commits",
     "configs",
     "consumer_groups",
+    "described_topics",
     "fetch",
     "group_tools",
     "groups",
