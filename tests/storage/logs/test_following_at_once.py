@@ -37,7 +37,7 @@ def state_of(log: Log) -> tuple[object, ...]:
         log.log_end_offset,
         log.epochs.entries,
         log.floor.last,
-        log.first_unstable,
+        log.last_stable_offset,
         [segment.size for segment in log.segments],
         dict(log.producers).keys(),
     )
