@@ -11,6 +11,7 @@ import argparse
 import base64
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -340,6 +341,25 @@ class Cluster:
             if not node.is_running:
                 node.start()
 
+    def wait_for_controllers(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Return once all running controllers take connections.
+
+        Raises:
+            PeerFailed: a process ended, or it took too long.
+        """
+        deadline = time.monotonic() + timeout_s
+        for node in self.controllers:
+            while node.is_running or node.has_ended:
+                self._check_running()
+                try:
+                    socket.create_connection(("127.0.0.1", node.port), timeout=1).close()
+                except OSError:
+                    if time.monotonic() > deadline:
+                        raise PeerFailed(f"no connection to {node.address}") from None
+                    time.sleep(0.02)
+                else:
+                    break
+
     def wait_until_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Return once all brokers are unfenced and a topic of up to three replicas can be made.
 
@@ -390,7 +410,7 @@ class Cluster:
             if node.has_ended:
                 raise PeerFailed(f"node {node.node_id} has ended:\n{node.tail()}")
 
-    def kill(self) -> None:
+    def close(self) -> None:
         """End all processes at once."""
         for node in reversed(self.processes):
             node.kill()
@@ -414,7 +434,7 @@ def running_cluster(
             )
             directory = Path(stack.enter_context(made))
         cluster = Cluster(directory, brokers, controllers, **more)  # type: ignore[arg-type]
-        stack.callback(cluster.kill)
+        stack.callback(cluster.close)
         cluster.start()
         cluster.wait_until_ready()
         yield cluster

@@ -17,7 +17,7 @@ CLAIMS: Mapping[str, tuple[int, int]] = {
     "metadata.version": (7, 33),
     "group.version": (0, 1),
     "transaction.version": (0, 2),
-    "share.version": (0, 1),
+    "share.version": (0, 2),
     "streams.version": (0, 1),
     "eligible.leader.replicas.version": (0, 1),
     "kraft.version": (0, 1),
@@ -43,6 +43,8 @@ class ControllerAsker:
     def __init__(self, address: str, cluster_id: str) -> None:
         self.connection = RawConnection(address)
         self.cluster_id = cluster_id
+        self.first_id = 0
+        """First of the broker ids that a dialogue may use."""
         self.epochs: dict[int, int] = {}
         """Broker epochs, as registrations gave them."""
         self.directories: dict[int, UUID] = {}
@@ -64,6 +66,10 @@ class ControllerAsker:
 
     def register(self, broker_id: int, **changed: Any) -> Any:
         """Register a new process of a broker, or change what it says of itself."""
+        return self.register_in(ApiKey.BROKER_REGISTRATION.versions.max, broker_id, **changed)
+
+    def register_in(self, version: int, broker_id: int, **changed: Any) -> Any:
+        """Register in an older version."""
         incarnation = changed.pop("incarnation_id", None) or uuid4()
         directory = self.directories.setdefault(broker_id, uuid4())
         claims = changed.pop("claims", CLAIMS)
@@ -87,7 +93,7 @@ class ControllerAsker:
             "log_dirs": [directory],
             "previous_broker_epoch": -1,
         }
-        answer = self.ask(ApiKey.BROKER_REGISTRATION, **{**fields, **changed})
+        answer = self.ask(ApiKey.BROKER_REGISTRATION, version, **{**fields, **changed})
         if not answer.error_code:
             self.epochs[broker_id] = answer.broker_epoch
             self.incarnations[broker_id] = incarnation

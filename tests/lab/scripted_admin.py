@@ -7,6 +7,7 @@ from uuid import uuid4
 from scripted_cluster import Refused, ScriptedCluster
 from scripted_elections import NO_LEADER, Election, Wanted
 
+from horolog.config import topic_settings
 from horolog.errors import ErrorCode
 from horolog.metadata.image import BROKER, TOPIC
 from horolog.schemas.metadata import (
@@ -20,7 +21,7 @@ from horolog.schemas.metadata import (
 )
 
 _APPEND, _SUBTRACT, _DELETE = 2, 3, 1
-_OWN: Final = "horolog."
+_SETTINGS: Final = {it for it in topic_settings() if not it.startswith("horolog.")}
 
 
 class TopicCalls:
@@ -94,13 +95,15 @@ class TopicCalls:
         try:
             if asked.name in image.topics:
                 raise Refused(ErrorCode.topic_already_exists, f"Topic '{asked.name}' exists.")
-            if any(it.startswith(_OWN) for it in settings):
+            if settings.keys() - _SETTINGS:
                 raise Refused(ErrorCode.invalid_config)
             count = 1 if asked.num_partitions == -1 else asked.num_partitions
             factor = 1 if asked.replication_factor == -1 else asked.replication_factor
             if asked.assignments:
                 by_index = {it.partition_index: it.broker_ids for it in asked.assignments}
                 replicas = [by_index[it] for it in sorted(by_index)]
+                if len(set(map(len, replicas))) > 1:
+                    raise Refused(ErrorCode.invalid_replica_assignment)
             elif count < 1:
                 raise Refused(ErrorCode.invalid_partitions)
             else:
@@ -162,7 +165,7 @@ class TopicCalls:
                 if asked.assignments is None
                 else [it.broker_ids for it in asked.assignments]
             )
-            if len(replicas) != asked.count - old:
+            if len(replicas) != asked.count - old or {*map(len, replicas)} != {factor}:
                 return ErrorCode.invalid_replica_assignment
             new = [
                 self._partition(topic.topic_id, index, its)
@@ -196,7 +199,7 @@ class TopicCalls:
             return ErrorCode.unknown_topic_or_partition
         if kind == BROKER and name and int(name) not in image.brokers:
             return ErrorCode.broker_id_not_registered
-        if kind == TOPIC and any(it.name.startswith(_OWN) for it in asked.configs):
+        if kind == TOPIC and {it.name for it in asked.configs} - _SETTINGS:
             return ErrorCode.invalid_config
         if validate_only:
             return ErrorCode.none
@@ -209,10 +212,13 @@ class TopicCalls:
                 given = (change.value or "").split(",")
                 kept = [it for it in parts if it not in given]
                 value = ",".join(kept + (given if change.config_operation == _APPEND else []))
+            if image.settings_of(kind, name).get(change.name) == value:
+                continue
             records.append(Config(kind, name, change.name, value))
             if change.name == "min.insync.replicas" and kind in (TOPIC, BROKER):
                 records.append(ClearElr(name if kind == TOPIC else ""))
-        self._log.append(records)
+        if records:
+            self._log.append(records)
         self._elect_uncleanly()
         return ErrorCode.none
 
@@ -320,7 +326,7 @@ class TopicCalls:
             return ErrorCode.invalid_replica_assignment
         removing = [it for it in original if it not in target]
         adding = [it for it in target if it not in original]
-        replicas = target + removing
+        replicas = target + sorted(removing)
         wanted = Wanted(replicas=replicas, removing=sorted(removing), adding=sorted(adding))
         self._cluster.change(partition, wanted)
         return ErrorCode.none

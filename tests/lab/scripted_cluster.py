@@ -36,7 +36,7 @@ FEATURES_OF_4_4: Final[Mapping[str, int]] = {
     METADATA_VERSION: 33,
     ELR: 1,
     "group.version": 1,
-    "share.version": 1,
+    "share.version": 2,
     "streams.version": 1,
     "transaction.version": 2,
 }
@@ -56,9 +56,9 @@ class Refused(Exception):
 
 @dataclass
 class Session:
-    """A broker's process, as its heartbeats show it."""
+    """A broker's process, as its heartbeats show it; it is valid from the first of them on."""
 
-    touched_ms: int
+    touched_ms: int | None = None
     metadata_offset: int = -1
     shutdown_offset: int | None = None
 
@@ -108,9 +108,9 @@ class ScriptedCluster:
     def has_session(self, broker_id: int) -> bool:
         """Whether a broker's process counts as alive."""
         session = self.sessions.get(broker_id)
-        return (
-            session is not None and self.log.now_ms - session.touched_ms < self.session_timeout_ms
-        )
+        if session is None or session.touched_ms is None:
+            return False
+        return self.log.now_ms - session.touched_ms < self.session_timeout_ms
 
     def expire(self, broker_id: int) -> None:
         """End the session of a broker, as if its heartbeats had not come for long enough."""
@@ -172,7 +172,8 @@ class ScriptedCluster:
         )
         base = self.log.append(records)
         self._registered_at[broker_id] = base + len(records) - 1
-        self.sessions[broker_id] = Session(self.log.now_ms)
+        if not is_same:
+            self.sessions[broker_id] = Session()
         return {"broker_epoch": epoch}
 
     def _check_directories(self, broker_id: int, directories: tuple[UUID | None, ...]) -> None:
@@ -205,7 +206,7 @@ class ScriptedCluster:
         """Answer a BrokerHeartbeat."""
         broker_id = request.broker_id
         broker = self._checked(broker_id, request.broker_epoch)
-        session = self.sessions.setdefault(broker_id, Session(self.log.now_ms))
+        session = self.sessions.setdefault(broker_id, Session())
         session.touched_ms = self.log.now_ms
         session.metadata_offset = request.current_metadata_offset
         is_caught_up = request.current_metadata_offset >= self._registered_at.get(broker_id, 0)
@@ -215,6 +216,7 @@ class ScriptedCluster:
             unfences = not shuts_down and not request.want_fence and is_caught_up
             if unfences and broker_id not in self.kept_fenced:
                 self._unfence(broker)
+                session.metadata_offset = -1  # Kafka's controller waits for the next heartbeat
         elif broker.in_controlled_shutdown:
             shuts_down = not self._leads(broker_id) and self._is_known(session)
         elif request.want_fence:

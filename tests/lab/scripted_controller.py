@@ -65,6 +65,7 @@ CONTROLLERS: Final = 2  # the type of endpoint in DescribeCluster
 
 Hook: TypeAlias = "Callable[[Any, Callable[[], Mapping[str, Any]]], Reply | None]"
 
+_OLDEST: Final = {ApiKey.FETCH: 4, ApiKey.CREATE_TOPICS: 2, ApiKey.DELETE_TOPICS: 1}
 _FORWARDED: Final = frozenset(
     {
         ApiKey.CREATE_TOPICS,
@@ -366,7 +367,10 @@ class ScriptedController:
             ApiKey.FETCH_SNAPSHOT,
             ApiKey.ENVELOPE,
         )
-        return {key: self.versions.get(key, key.versions) for key in known}
+        newest = {
+            key: Versions(_OLDEST.get(key, key.versions.min), key.versions.max) for key in known
+        }
+        return newest | self.versions
 
     def _usual(self, node_id: int, key: ApiKey, version: int, request: Any) -> Mapping[str, Any]:
         if key is ApiKey.FETCH:
@@ -386,7 +390,7 @@ class ScriptedController:
                     raise Refused(ErrorCode.not_controller)
                 return self._calls[key](request)
             except Refused as refused:
-                return error_response(key, version, request, refused.code, refused.message)
+                return _refusal(key, version, request, refused)
             finally:
                 self._changed.notify_all()
 
@@ -571,7 +575,7 @@ class ScriptedController:
                 return refused
             reply = self._reply(node_id, request.request_data, request.request_principal)
         except MalformedRequest:
-            return refused
+            return {"error_code": ErrorCode.unsupported_version}
         if not isinstance(reply, bytes):
             return {"error_code": ErrorCode.unsupported_version}
         head = response_prefix(key, header.api_version, header.correlation_id, len(reply))[4:]
@@ -588,3 +592,11 @@ def _is_principal(data: bytes | None) -> bool:
             return False
         position += data[position]  # short ones only
     return position < len(data)
+
+
+def _refusal(key: ApiKey, version: int, request: Any, refused: Refused) -> Mapping[str, Any]:
+    """One error for a whole request, without what it asked for where the answer has a place."""
+    answer = error_response(key, version, request, refused.code, refused.message)
+    if "error_code" not in answer:
+        return answer
+    return {name: () if isinstance(value, list) else value for name, value in answer.items()}
