@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,10 +110,12 @@ def open_dir(
     follows: bool = False,
     topic_id: UUID | None = None,
     files: Files | None = None,
+    assigned: Mapping[TopicPartition, UUID] | None = None,
 ) -> LogDir:
     """A log directory in which every topic has the same settings.
 
-    Each log has append times of its own; `test_stamp_clock` tests those of several.
+    Each log has append times of its own; `test_stamp_clock` tests those of several. With
+    `assigned` it is that of a broker of a cluster.
     """
     settings = config or TopicConfig()
     log_dir = LogDir.open(
@@ -125,6 +127,7 @@ def open_dir(
         topic_id=lambda topic: topic_id,
         now_ms=now,
         files=files or UnsyncedFiles(),
+        assigned=assigned,
     )
     log_dir.stamps = LoneClock()
     for log in log_dir.logs.values():

@@ -32,6 +32,7 @@ from horolog.errors import StorageFailed
 from horolog.metadata.topics import Topic
 from horolog.storage.companion.counts import NONE
 from horolog.storage.directory.checkpoints import AheadSpan
+from horolog.storage.directory.clean_shutdown import NO_BROKER_EPOCH
 from horolog.storage.log_dir.log_dir import LogDir
 from horolog.storage.logs.log import Log
 from horolog.storage.names import TopicPartition
@@ -157,18 +158,21 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         keys = [TopicPartition(topic.name, index) for index in topic.partitions]
         await self.run(lambda log_dir: log_dir.claim(keys, topic.topic_id))
 
-    async def remove(self, topic: Topic) -> None:
-        """Stop serving a topic's partitions, and delete their directories."""
-        appended = NONE
-        for index in topic.partitions:
+    async def remove(self, topic: Topic, indexes: Collection[int] | None = None) -> None:
+        """Stop serving a topic's partitions, all or some, and delete their directories."""
+        appended, gone = NONE, topic.partitions if indexes is None else indexes
+        for index in gone:
             partition = self._served.pop((topic.name, index), None)
             if partition is not None:
                 await partition.close()
                 appended = appended.plus(partition.log.active.counts)
-        self.traffic.forget(topic.name, appended)
-        self.complete.forget(topic)
-        self.inline_lookups.forget(topic.name)
-        keys = [TopicPartition(topic.name, index) for index in topic.partitions]
+        if any((topic.name, index) in self._served for index in topic.partitions):
+            self.traffic.deleted = self.traffic.deleted.plus(appended)
+        else:
+            self.traffic.forget(topic.name, appended)
+            self.complete.forget(topic)
+            self.inline_lookups.forget(topic.name)
+        keys = [TopicPartition(topic.name, index) for index in gone]
         clock = self._clock
         await self.run(lambda log_dir: log_dir.delete(keys, clock.monotonic_ms()))
 
@@ -366,8 +370,34 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         self.refusal = self.refusal or refusal  # one that began before may end after others
         return self.refusal
 
-    async def close(self, *, clean: bool) -> None:
-        """Complete queued writes and close the logs; without `clean`, as after a crash."""
+    async def checkpoint_replicas(self) -> None:
+        """Checkpoint the high watermarks of a broker of a cluster, which each start begins with.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        await self.run(LogDir.checkpoint_replicas)
+
+    @property
+    def failure(self) -> str | None:
+        """Reason why the disk refuses writes of a partition; None if it refuses none."""
+        if self.refusal is not None:
+            return self.refusal
+        for partition in self._served.values():
+            log = partition.log
+            if log.is_in_doubt:
+                return f"{log}: a flush failed, and what was written may not be on the disk"
+            if log.refusal is not None:
+                return f"{log}: {log.refusal}"
+        return None
+
+    async def close(self, *, clean: bool, broker_epoch: int = NO_BROKER_EPOCH) -> None:
+        """Complete queued writes and close the logs; without `clean`, as after a crash.
+
+        Args:
+            broker_epoch: in a cluster, epoch of this broker's registration, if the controllers have
+                granted its stop.
+        """
         for partition in list(self._served.values()):
             await partition.close()
         if self._closed:
@@ -377,7 +407,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
 
         def end() -> list[str]:
             wait(running)
-            return self._log_dir.close(clean=clean)
+            return self._log_dir.close(clean=clean, broker_epoch=broker_epoch)
 
         failures = await self._loop.run_in_executor(self._workers, end)
         for failure in failures:

@@ -203,6 +203,12 @@ def deleted_directory(partition: TopicPartition, unique: UUID) -> str:
     return f"{partition.topic[: _MAX_NAME - len(suffix)]}{suffix}"
 
 
+def stray_directory(partition: TopicPartition, unique: UUID) -> str:
+    """Name of a partition's directory that a cluster has not assigned to this broker."""
+    suffix = f"-{partition.partition}.{unique.hex}-stray"
+    return f"{partition.topic[: _MAX_NAME - len(suffix)]}{suffix}"
+
+
 def is_deleted_directory(name: str) -> bool:
     """Return True if a directory waits for its removal after its topic was deleted."""
     return _DELETED_PARTITION.fullmatch(name) is not None

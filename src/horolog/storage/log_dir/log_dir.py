@@ -6,6 +6,10 @@ The internal topics of others are left alone altogether, and so is any directory
 log cannot be read: their lines in the checkpoints stay, and a directory in which they
 were not closed cleanly is never marked as clean on their behalf.
 
+In a cluster the controllers have assigned the partitions (log_dir/assigned.py), and give the leader
+epochs. Every log is opened as one that follows, with the high watermark of its checkpoint, and none
+begins an epoch of its own.
+
 Opening and closing take as long as the disk does: never on an event loop.
 """
 
@@ -33,13 +37,14 @@ from horolog.storage.directory.checkpoints import (
     write_stamp_state,
     write_topic_id,
 )
-from horolog.storage.directory.clean_shutdown import CleanShutdownMarker
+from horolog.storage.directory.clean_shutdown import NO_BROKER_EPOCH, CleanShutdownMarker
 from horolog.storage.directory.contents import Contents, clear_the_way, contents_of
 from horolog.storage.directory.identity import Remembered, directory_identity, identify_state
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir, still_locks
 from horolog.storage.directory.syncing import sync_all
 from horolog.storage.directory.uptime import home_of
 from horolog.storage.files import Files
+from horolog.storage.log_dir.assigned import set_strays_aside
 from horolog.storage.log_dir.offset_checkpoints import OffsetCheckpoints
 from horolog.storage.logs.append_time_floor import AppendTimes
 from horolog.storage.logs.epochs import LeaderEpochs
@@ -107,7 +112,12 @@ class LogDir:
     """A log directory and its open logs. `open` makes one, `close` ends it."""
 
     def __init__(
-        self, files: Files, roots: Sequence[_Root], meta: MetaProperties, config: BrokerConfig
+        self,
+        files: Files,
+        roots: Sequence[_Root],
+        meta: MetaProperties,
+        config: BrokerConfig,
+        assigned: Mapping[TopicPartition, uuid.UUID] | None,
     ) -> None:
         self.path = roots[0].path
         self.meta = meta
@@ -137,6 +147,8 @@ class LogDir:
         self._stamp_path = f"{self.path}/{names.STAMP_CLOCK}"
         self._saving_stamps = threading.Lock()
         self._roots = roots
+        self._assigned = assigned
+        self._is_of_cluster = assigned is not None
         self._ends: dict[TopicPartition, int] = {}  # where logs ended when the marker was taken
         self._failed: dict[TopicPartition, int] = {}  # not opened: their file.delete.delay.ms
         self._files = files
@@ -162,6 +174,7 @@ class LogDir:
         files: Files | None = None,
         lock: DirectoryLock | None = None,
         state_dir: Path | None = None,
+        assigned: Mapping[TopicPartition, uuid.UUID] | None = None,
         properties: Mapping[str, str] = MappingProxyType({}),
         remembered: Remembered = Remembered(),  # noqa: B008 - immutable
         progress: OpeningProgress | None = None,
@@ -185,6 +198,9 @@ class LogDir:
                 log directory, also where it cannot be opened.
             state_dir: has the partitions of the coordinators' topics, made if it is not there; it
                 may be the log directory. None: no such partition is opened.
+            assigned: in a cluster, topic ids of the partitions that the controllers have assigned
+                to this broker. What the arguments say of topics other than settings does not count
+                then. None for a node alone.
             properties: what a `meta.properties` that is made gets, too.
             remembered: what is known of the directory's identity without that file.
             progress: counts the logs while they are loaded.
@@ -207,9 +223,14 @@ class LogDir:
             meta = directory_identity(files, path, broker_config, properties, remembered)
             for root in roots[1:]:
                 identify_state(files, root.path, meta)
-            log_dir = cls(files, roots, meta, broker_config)
+            log_dir = cls(files, roots, meta, broker_config, assigned)
             reserved = names.INTERNAL_TOPICS
-            if state_dir == path:
+            if assigned is not None:
+                reserved = frozenset({names.CLUSTER_METADATA})
+                topics = {partition.topic: topic for partition, topic in assigned.items()}
+                is_ours, follows, topic_id = topics.__contains__, lambda topic: True, topics.get
+                known_epoch, succeeds_another = lambda partition: -1, False
+            elif state_dir == path:
                 reserved -= names.SERVED_INTERNAL
             log_dir._load(
                 reserved,
@@ -270,12 +291,16 @@ class LogDir:
                 return error
 
         self._to_remove = [(_AT_ONCE, path) for path in contents.deleted]
-        self.unreadable |= choose(self._found(contents))
+        present = contents.partitions
+        if self._assigned is None:
+            self.unreadable |= choose(self._found(contents))
+        else:
+            present, unreadable = set_strays_aside(self._files, self.path, present, self._assigned)
+            blocked = contents.blocked.keys() & self._assigned.keys()
+            self.unreadable |= unreadable | {key: contents.blocked[key] for key in blocked}
         for partition in self.unreadable:
             self._root_of(partition).left_alone.add(partition)
-        partitions = [
-            partition for partition in contents.partitions if partition not in self.unreadable
-        ]
+        partitions = [partition for partition in present if partition not in self.unreadable]
         progress.logs = len(partitions)
         with ThreadPoolExecutor(self._config.num_recovery_threads_per_data_dir) as pool:
             for partition, loaded in zip(partitions, pool.map(load, partitions), strict=True):
@@ -286,8 +311,7 @@ class LogDir:
                     self._root_of(partition).left_alone.add(partition)
                     continue
                 log, recovery = loaded
-                log.checkpoint = self.checkpoint
-                self.logs[partition] = log
+                self._take(log)
                 if not recovery.removed_bytes:
                     self._ends[partition] = log.log_end_offset
                 if recovery.has_findings or recovery.checked_bytes:
@@ -315,7 +339,6 @@ class LogDir:
             self.loaded_stamp_ms, self.promises = saved.clock_ms, saved.promises
             self.saved_promises = saved.promises
         for partition, log in self.logs.items():
-            log.stamps = self.stamps
             floor_ms, span = log.floor.last, self._were_ahead.get(partition)
             if (
                 saved is not None
@@ -389,7 +412,7 @@ class LogDir:
         """List the log directory, and the internal topics of a state directory beside it."""
         contents = contents_of(self.path, reserved)
         self._roots[0].left_alone.update(contents.internal)
-        self._roots[0].has_moved = contents.has_moved
+        self._roots[0].has_moved = contents.has_moved and not self._is_of_cluster
         for root in self._roots[1:]:
             state = contents_of(root.path, reserved=())
             contents.partitions.extend(
@@ -467,9 +490,13 @@ class LogDir:
                 self._files.remove_tree(log.directory)
             raise
         for log in made:
-            log.checkpoint = self.checkpoint
-            log.stamps = self.stamps
-            self.logs[TopicPartition(log.topic, log.partition)] = log
+            self._take(log)
+
+    def _take(self, log: Log) -> None:
+        log.checkpoint = self.checkpoint
+        log.stamps = self.stamps
+        log.keeps_cut = not self._is_of_cluster
+        self.logs[TopicPartition(log.topic, log.partition)] = log
 
     def _make(
         self,
@@ -500,6 +527,8 @@ class LogDir:
                 producers=Producers(),
                 epochs=LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}"),
                 leader_epoch=leader_epoch,
+                is_following=self._is_of_cluster,
+                high_watermark=0 if self._is_of_cluster else None,
                 append_times=AppendTimes(files, directory),
                 max_batch_uncompressed_bytes=self._config.horolog_max_batch_uncompressed_bytes,
             )
@@ -600,6 +629,22 @@ class LogDir:
         for root in self._roots:
             root.checkpoints.write(self._logs_in(root), names.LOG_START_OFFSETS)
 
+    def checkpoint_replicas(self) -> None:
+        """Write the high watermarks of all logs, and the recovery points if a log was truncated.
+
+        Raises:
+            StorageFailed: the disk refused; the earlier content stays.
+        """
+        logs = self.logs.copy().values()
+        truncated = [(log, log.truncated_to) for log in logs if log.truncated_to is not None]
+        for root in self._roots:
+            root.checkpoints.write(self._logs_in(root), names.HIGH_WATERMARKS)
+            if truncated:
+                root.checkpoints.write(self._logs_in(root), names.RECOVERY_POINTS)
+        for log, offset in truncated:
+            if log.truncated_to == offset:  # else it was truncated again meanwhile
+                log.truncated_to = None
+
     def checkpoint_cleaner(self) -> None:
         """Write the cleaner points of all logs, if they have changed.
 
@@ -613,6 +658,11 @@ class LogDir:
     def was_clean(self) -> bool:
         """True if the last broker closed the log directory cleanly."""
         return self._roots[0].was_clean
+
+    @property
+    def previous_broker_epoch(self) -> int:
+        """Epoch of the registration in which the last broker stopped cleanly; -1 if unknown."""
+        return self._roots[0].marker.broker_epoch
 
     def _has_changed(self, root: _Root) -> bool:
         """Return True if a log in the directory has changed since `open`.
@@ -640,10 +690,14 @@ class LogDir:
                 return why
         return None
 
-    def close(self, *, clean: bool = True) -> list[str]:
+    def close(self, *, clean: bool = True, broker_epoch: int = NO_BROKER_EPOCH) -> list[str]:
         """Close every log and release the directory; return the failures.
 
         Not clean, everything is left as a kill would leave it.
+
+        Args:
+            broker_epoch: in a cluster, epoch of the registration of this broker, if the controllers
+                have granted its stop; otherwise -1.
         """
         failures, changed = [], {root: self._has_changed(root) for root in self._roots}
         if clean:
@@ -654,7 +708,8 @@ class LogDir:
                 self.save_stamps()
                 for root, has_changed in changed.items():
                     if not failures and root.may_be_marked_clean:
-                        root.marker.write(has_changed=has_changed)
+                        keeps = not (has_changed or self._is_of_cluster)
+                        root.marker.write(None if keeps else broker_epoch)
             except StorageFailed as error:
                 failures.append(str(error))
         for log in self.logs.values():

@@ -51,8 +51,8 @@ class OffsetCheckpoints:
         self._on_disk: dict[str, Collection[TopicPartition]] = {}  # of which there are lines
         self._ids_on_disk: Collection[TopicPartition] = ()
         self._damaged: set[str] = set()  # files that were found so
-        # What was written last; None if that is not known, or damaged.
-        self._cleaner_points: dict[TopicPartition, int] | None = None
+        # What was written last, of files that are skipped where it is the same.
+        self._written: dict[str, dict[TopicPartition, int]] = {}
         self._writing = threading.Lock()
 
     def read(self, which: Collection[str] | None = None) -> None:
@@ -60,8 +60,8 @@ class OffsetCheckpoints:
         for name in _OFFSETS:
             self._found[name] = self._read(name) if which is None or name in which else {}
         self._on_disk.update(self._found)
-        if names.CLEANER_OFFSETS not in self._damaged:
-            self._cleaner_points = dict(self._found[names.CLEANER_OFFSETS])
+        for name in _SKIPPED - self._damaged:
+            self._written[name] = dict(self._found[name])
         try:
             self._found_ids = read_checkpoint_ids(self._files, self._path(names.CHECKPOINT_IDS))
         except StorageFailed as error:
@@ -141,7 +141,7 @@ class OffsetCheckpoints:
                 self._write(names.LOG_START_OFFSETS, logs)
 
     def write(self, logs: Mapping[TopicPartition, Log], only: str | None = None) -> None:
-        """Write all files, or one of them. Cleaner points are written only if they have changed.
+        """Write all files, or one of them. Two of them are written only if they have changed.
 
         Raises:
             StorageFailed: the disk refused; of each file the old or the new content is there.
@@ -171,17 +171,17 @@ class OffsetCheckpoints:
             offset = offset_of(log)
             if offset is not None:
                 offsets[key] = offset
-        if name == names.CLEANER_OFFSETS and offsets == self._cleaner_points:
-            return  # most logs are never cleaned
-        self._cleaner_points = None if name == names.CLEANER_OFFSETS else self._cleaner_points
+        if name in _SKIPPED and offsets == self._written.pop(name, None):
+            self._written[name] = offsets
+            return
         self._on_disk[name] = {*self._on_disk.get(name, ()), *offsets}  # a failure may leave either
         before = None
         if name == names.LOG_START_OFFSETS:
             before = partial(self._write_ids, logs)
         write_offsets(self._files, self._path(name), offsets, before)
         self._on_disk[name] = offsets.keys()
-        if name == names.CLEANER_OFFSETS:
-            self._cleaner_points = offsets
+        if name in _SKIPPED:
+            self._written[name] = offsets
 
     def _write_ids(self, logs: Mapping[TopicPartition, Log], new_starts: str) -> None:
         found = self._found_ids.entries if self._starts_are_ours else {}
@@ -202,6 +202,9 @@ def _start_to_write(log: Log) -> int | None:
     start = log.log_start_offset
     return start if start > log.segments[0].base_offset else None
 
+
+_SKIPPED = frozenset({names.CLEANER_OFFSETS, names.HIGH_WATERMARKS})
+"""Most logs are never cleaned; in a cluster, high watermarks are written every few seconds."""
 
 _OFFSETS: dict[str, Callable[[Log], int | None]] = {
     names.RECOVERY_POINTS: lambda log: log.recovery_point,

@@ -23,7 +23,7 @@ caller: a flush after a roll.
 
 import threading
 from collections.abc import Callable, Container, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, NoReturn
 
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
@@ -105,10 +105,12 @@ class AppendableLog(ReadableLog):
         "directory",
         "flusher",
         "is_settled",
+        "keeps_cut",
         "producers",
         "removed_files",
         "stamps",
         "topic_id",
+        "truncated_to",
         "truncations",
         "writer",
     )
@@ -127,6 +129,7 @@ class AppendableLog(ReadableLog):
         self.writer.begun.clear()  # readers know it
         self.producers = parts.producers
         """The state of idempotent producers, up to the log end offset."""
+        self.producers.keeps_ended = parts.high_watermark is not None
         self.flusher = Flusher(
             parts.files,
             parts.directory,
@@ -147,6 +150,10 @@ class AppendableLog(ReadableLog):
         self.cleaning_to = parts.cleaning_to
         """Offset up to which a pass that has not ended may have removed records."""
         """All records before this offset were cleaned; None if it never was."""
+        self.keeps_cut = True
+        """Whether a truncation sets aside what it takes off the log."""
+        self.truncated_to: int | None = None
+        """Log end after a truncation that the checkpoints on the disk do not know yet."""
         self.truncations = 0
         """How many have begun: what was read before one may not be in the log any more."""
         self.find_unstable()
@@ -285,8 +292,7 @@ class AppendableLog(ReadableLog):
                 ),
             )
         except StorageFailed as error:
-            if origin in _OF_LEADERS:
-                self._refused = self.log_end_offset, str(error)
+            self.note_refusal(error)
             raise
         finally:
             self._writing.release()
@@ -426,6 +432,11 @@ class AppendableLog(ReadableLog):
             self.flusher.has_new_names = True
             self.segments = (*self.segments, *self.writer.begun)
             self.writer.begun.clear()
+            if self.truncated_to is not None and self.truncated_to < self.segments[-1].base_offset:
+                # Recovery begins at the recovery point: it would pass over the segment before.
+                with suppress(StorageFailed):  # the next roll tries again
+                    self.checkpoint()
+                    self.truncated_to = None
 
     def reset_append_time(self, now_ms: int) -> AppendTimeReset | None:
         """Lower the append time of later records to the clock.
@@ -457,9 +468,13 @@ class AppendableLog(ReadableLog):
 
     @property
     def refusal(self) -> str | None:
-        """Error of the last append if the disk refused it, otherwise None. Any thread may ask."""
+        """Error of the last write if the disk refused it, otherwise None. Any thread may ask."""
         refused = self._refused
         return None if refused is None or refused[0] != self.log_end_offset else refused[1]
+
+    def note_refusal(self, error: StorageFailed) -> None:
+        """Note that the disk refused a write. It counts until the log grows."""
+        self._refused = self.log_end_offset, str(error)
 
     # Flushing.
 

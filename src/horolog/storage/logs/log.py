@@ -15,7 +15,8 @@ is returned to the caller: the removal of files after a deletion.
 """
 
 import logging
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
@@ -266,7 +267,7 @@ class Log(AppendableLog):
                 tried again before anything is written to it.
             CorruptBatch: the segment that stays is damaged before that offset.
         """
-        with self.exclusively(), self.flusher.truncating():
+        with self.exclusively(), self.flusher.truncating(), self._noting_refusals():
             if offset < self.log_end_offset:
                 self._truncator.truncate_to(self, offset, now_ms)
 
@@ -276,8 +277,16 @@ class Log(AppendableLog):
         Raises:
             StorageFailed: as `truncate_to`.
         """
-        with self.exclusively(), self.flusher.truncating():
+        with self.exclusively(), self.flusher.truncating(), self._noting_refusals():
             self._truncator.truncate_fully(self, start_offset, now_ms)
+
+    @contextmanager
+    def _noting_refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageFailed as error:
+            self.note_refusal(error)
+            raise
 
     # Cleaning.
 

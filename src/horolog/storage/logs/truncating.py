@@ -1,9 +1,11 @@
 """Truncates a log: nothing that it loses is deleted, and readers get what they began to read.
 
-    1  the records that go are copied, if the rest of their segment stays; a full disk ends it here
+    1  the records that go are copied, if the rest of their segment stays; a full disk ends it here.
+       In a cluster nothing is set aside: every election truncates some replica
     2  readers see the shorter log; what they have open of a segment that goes or is cut stays
        readable as far as it is there, and nothing else of it can be opened
-    3  the checkpoints of the log directory say no more than is left
+    3  the checkpoints of the log directory say no more than is left. In a cluster they do within
+       seconds, and before a segment behind the new end is rolled (`truncated_to`)
     4  segments are set aside, the last one first; the one that stays is cut, and synced
     5  epochs, append times and producers become those of the records that are left
 
@@ -115,13 +117,15 @@ class Truncator:
             last = cut.segment
             kept = tuple(segment for segment in before if segment.base_offset < last.base_offset)
         end = last.end.next_offset
-        marks = (
-            log.flusher.recovery_point,
-            log.log_start_offset,
-            log.known_high_watermark or 0,
-            log.cleaner_point or 0,
-        )
-        truncation.needs_checkpoint = anew or max(marks) > end
+        recovery_point, high_watermark = log.flusher.recovery_point, log.known_high_watermark or 0
+        marks = log.log_start_offset, high_watermark, log.cleaner_point or 0
+        if log.keeps_cut:
+            truncation.needs_checkpoint = anew or max(recovery_point, *marks) > end
+        else:
+            truncation.needs_checkpoint = max(marks) > end
+            if recovery_point > end:
+                log.truncated_to = end
+            _log_truncation(log, end, anew=anew)
         active = active_segment(log.files, last, config, now_ms)
         active.count_from(log.active.counts)
         log.writer.replace(active, is_cut=cut is not None)
@@ -186,7 +190,7 @@ def _going(segment: Segment) -> _Going:
 
 def _cut_at(log: AppendableLog, segment: Segment, position: int, now_ms: int) -> _Cut:
     facts, size = segment.indexes.scan(position), segment.size
-    if position < size:
+    if position < size and log.keeps_cut:
         times = segment.append_times.kept_from(facts.next_offset)
         file = segment.log.open()
         kept = keep_stretch(log.files, file, position, size, now_ms, times)
@@ -194,6 +198,27 @@ def _cut_at(log: AppendableLog, segment: Segment, position: int, now_ms: int) ->
     cut = Segment(log.files, log.directory, segment.base_offset, log.config, size=position)
     cut.end = SegmentEnd(position, facts.next_offset)
     return _Cut(cut, facts, segment.companion_before_cut())
+
+
+def _log_truncation(log: AppendableLog, end_offset: int, *, anew: bool) -> None:
+    if end_offset < log.high_watermark:
+        _logger.error(
+            "%s is truncated from offset %d to %d, below its high watermark %d: its leader has "
+            "lost records that were acknowledged, or was elected without them",
+            log,
+            log.log_end_offset,
+            end_offset,
+            log.high_watermark,
+        )
+    elif anew:
+        _logger.info("%s is emptied: its leader's log starts at offset %d", log, end_offset)
+    else:
+        _logger.info(
+            "%s is truncated from offset %d to %d: its leader does not have what follows",
+            log,
+            log.log_end_offset,
+            end_offset,
+        )
 
 
 def _set_aside(log: AppendableLog, path: str, offset: int, size: int) -> None:
@@ -213,7 +238,7 @@ def _set_aside_going(log: AppendableLog, truncation: _Truncation) -> None:
     while truncation.going:
         segment, times = truncation.going[-1]
         path = segment.log.path
-        if segment.size and log.files.exists(path):
+        if segment.size and log.keeps_cut and log.files.exists(path):
             kept = keep_file(log.files, path, path, truncation.now_ms, times)
             _set_aside(log, kept, segment.base_offset, segment.size)
         for suffix in names.SEGMENT_SUFFIXES:
