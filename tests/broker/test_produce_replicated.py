@@ -52,7 +52,7 @@ class Producing:
 
 def waiting(led: LedPartitions, index: int = 0) -> bool:
     """Whether a request waits for the partition."""
-    return led.broker.call(lambda: bool(led.partition(index).listeners))
+    return led.broker.call(lambda: any(led.partition(index).listeners))
 
 
 def produced(broker: RunningBroker, sent: dict[str, Any], version: int = 12) -> Any:

@@ -64,8 +64,8 @@ _QUIET_AT_ONCE: Final = 1_000  # of a session; each takes less than a microsecon
 _BY_ID: Final = 13
 _NO_SESSION: Final = -1  # its epoch
 _NO_EPOCH: Final = -1
-_HINTS_SINCE: Final = 16
-_HINTED: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
+HINTS_SINCE: Final = 16
+HINTED: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 _COPIED_BYTES: Final = 64 * 1024  # fewer are copied into the answer
 
 
@@ -338,7 +338,7 @@ class _ReplicaReading:
     def _refused(self, index: int, name: str, error: HorologError) -> FetchedPartition:
         """Return an error; with the leader, where another one leads."""
         code = code_for(error)
-        if code in _HINTED and self._request.version >= _HINTS_SINCE:
+        if code in HINTED and self._request.version >= HINTS_SINCE:
             hint = self._broker.placement.leader_hint(name, index, self._request.peer.listener)
             return FetchedPartition(index, code, current_leader=hint and hint.current)
         return FetchedPartition(index, code)

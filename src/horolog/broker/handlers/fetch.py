@@ -12,7 +12,7 @@ v11  rack, no other replica to prefer (KIP-392)
 v12  flexible
 v13  topics by id (KIP-516)
 v15  replica state instead of replica id (KIP-903)
-v16  leader hints: this broker leads everything (KIP-951)
+v16  leader hints, for partitions that another broker of a cluster leads (KIP-951)
 v17  directory id of a follower
 v18  high watermark of a follower
 
@@ -38,7 +38,7 @@ from horolog.broker.fetch_reading import (
 )
 from horolog.broker.fetch_sessions import SessionFetch, SessionPartition, SessionTopic
 from horolog.broker.partition import Partition
-from horolog.broker.replica_fetches import fetch_as_replica
+from horolog.broker.replica_fetches import HINTED, HINTS_SINCE, fetch_as_replica
 from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
 from horolog.broker.scheduling.delayed import Delayed, Mark
 from horolog.errors import ErrorCode, HorologError, RequestRefused
@@ -48,6 +48,7 @@ from horolog.rights.entries import CLUSTER_NAME
 from horolog.wire.acl import AclOperation
 from horolog.wire.api import ApiKey
 from horolog.wire.fetch import FetchedPartition, FetchedTopic, encode_fetch_response
+from horolog.wire.leaders import NodeEndpoint
 from horolog.wire.requests import FetchPartition, FetchRequest, FetchTopic
 
 # Partitions per time slice: each takes some 20 microseconds.
@@ -158,12 +159,38 @@ def _answer(
             return lambda _: encode_fetch_response(version, (), error_code=error_code)
     elif body.session_epoch == 0:
         session_id = broker.fetch_sessions.begin(version, body, found)
+    nodes: Sequence[NodeEndpoint] = ()
+    if broker.replicas is not None and version >= HINTS_SINCE:
+        found, nodes = _with_leaders(broker, request.peer, found)
     for topic in found:
         if size := sum(len(partition.records) for partition in topic.partitions):
             broker.traffic.bytes_out.add(topic.name, size)
     return lambda checkpoint: encode_fetch_response(
-        version, found, session_id=session_id, checkpoint=checkpoint
+        version, found, session_id=session_id, node_endpoints=nodes, checkpoint=checkpoint
     )
+
+
+def _with_leaders(
+    broker: BrokerParts, peer: Peer, found: Sequence[FetchedTopic]
+) -> tuple[Sequence[FetchedTopic], Sequence[NodeEndpoint]]:
+    """Add the leaders of partitions that are led elsewhere, and their endpoints (KIP-951)."""
+    nodes: dict[int, NodeEndpoint] = {}
+    topics = []
+    for topic in found:
+        if any(partition.error_code in HINTED for partition in topic.partitions):
+            partitions = []
+            for partition in topic.partitions:
+                hint = None
+                if partition.error_code in HINTED:
+                    index = partition.partition_index
+                    hint = broker.placement.leader_hint(topic.name, index, peer.listener)
+                if hint is not None:
+                    nodes[hint.current.leader_id] = hint.node
+                    partition = partition._replace(current_leader=hint.current)
+                partitions.append(partition)
+            topic = topic._replace(partitions=partitions)
+        topics.append(topic)
+    return topics, tuple(nodes.values())
 
 
 def _wait_ms(

@@ -15,6 +15,9 @@ v11  -6: the first offset not yet on remote storage (KIP-1023), of which there i
 Where the topic stores format v0 (`message.format.version`), a search for a time of records is
 refused (43), whatever older segments hold.
 
+In a cluster a replica is given the log end. A new leader answers consumers OFFSET_NOT_AVAILABLE for
+the latest offset until its high watermark has reached the start of its epoch (KIP-207).
+
 With one of horolog's flags in the isolation level (v2 and later) each timestamp is a time, below
 zero too: of create times, or of append times (docs/wire.md).
 """
@@ -53,6 +56,7 @@ T = TypeVar("T")
 
 _FLAGS: Final = BY_APPEND_TIME | BY_CREATE_TIME
 AT_ONCE: Final = 100  # partitions; a search of each takes a tenth of a millisecond
+_UNAVAILABLE_SINCE: Final = 5
 _EPOCH_FROM: Final = 4  # of versions, whose answers have the leader epoch
 _INT64_MAX: Final = (1 << 63) - 1
 FEW_SEARCHES: Final = 4  # of a tenth of a millisecond each: that many the event loop does itself
@@ -75,6 +79,7 @@ class Asked(NamedTuple):
     version: int
     isolation_level: int
     topic: str
+    is_replica: bool = False
 
 
 class Found(NamedTuple):
@@ -111,8 +116,10 @@ async def list_offsets(
         times.update((topic.name, partition.partition_index) for partition in topic.partitions)
     repeated = {partition for partition, count in times.items() if count > 1}
     topics: list[ListOffsetsTopicResponse] = []
+    is_replica = broker.replicas is not None and request.body.replica_id >= 0
+    is_replica &= request.peer.listener.name == broker.config.inter_broker_listener_name
     for topic in request.body.topics:
-        asked = Asked(request.version, request.body.isolation_level, topic.name)
+        asked = Asked(request.version, request.body.isolation_level, topic.name, is_replica)
         answers: list[ListOffsetsPartitionResponse] = []
         if not broker.access.allows(request.peer, ApiKey.LIST_OFFSETS, TOPIC, topic.name):
             denied = Found(ErrorCode.topic_authorization_failed)
@@ -223,20 +230,28 @@ def _find_some(
 
 def find(broker: BrokerParts, asked: Asked, index: int, leader_epoch: int, timestamp: int) -> Found:
     """Look up one partition, from version 1 on. An error becomes a code in the result."""
-    version, isolation_level, topic = asked
+    version, isolation_level, topic, is_replica = asked
     flags = isolation_level & _FLAGS
     committed = isolation_level - flags == READ_COMMITTED
     try:
-        log = _log(broker, topic, index, leader_epoch)
+        partition = broker.led(topic, index, leader_epoch)
+        log, leading = partition.log, partition.leading
+        if is_replica and timestamp == SpecialTimestamp.LATEST:
+            return Found(offset=log.log_end_offset, leader_epoch=log.leader_epoch)
+        # First: what the high watermark reaches meanwhile is found.
+        hides_latest = leading is not None and not leading.shows_latest and not is_replica
         if flags:
-            return _look_by_clock(log, timestamp, flags, committed)
-        return _look(log, timestamp, version, committed)
+            found = _look_by_clock(log, timestamp, flags, committed)
+        else:
+            found = _look(log, timestamp, version, committed)
     except HorologError as error:
         return Found(code_for(error))
-
-
-def _log(broker: BrokerParts, topic: str, index: int, leader_epoch: int) -> ReadableLog:
-    return broker.led(topic, index, leader_epoch).log
+    is_search = flags or timestamp >= 0 or timestamp == SpecialTimestamp.MAX_TIMESTAMP
+    is_hidden = found is _NOTHING if is_search else timestamp == SpecialTimestamp.LATEST
+    if hides_latest and is_hidden:
+        is_known = version >= _UNAVAILABLE_SINCE
+        return Found(ErrorCode.offset_not_available if is_known else ErrorCode.leader_not_available)
+    return found
 
 
 def _look(log: ReadableLog, timestamp: int, version: int, committed: bool) -> Found:
@@ -294,7 +309,8 @@ def _find_v0(
 ) -> "ListOffsetsPartitionResponse":
     code, offsets = ErrorCode.none, list[int]()
     try:
-        log = _log(broker, topic, requested.partition_index, requested.current_leader_epoch)
+        index, leader_epoch = requested.partition_index, requested.current_leader_epoch
+        log = broker.led(topic, index, leader_epoch).log
         offsets = _offsets_v0(requested, log, broker.clock.now_ms())
     except HorologError as error:
         code = code_for(error)

@@ -239,7 +239,7 @@ async def _replicate(
         partition, leading, end_offset = batch.partition, batch.leading, batch.end_offset
         if partition is not None and leading is not None and end_offset is not None:
             known = appended.get(partition)
-            if known is None or known.end_offset < end_offset:
+            if known is None or known.offset < end_offset:
                 appended[partition] = Replicating(end_offset, leading)
     if not appended:
         return

@@ -1,4 +1,4 @@
-"""Waits until the in-sync replicas of led partitions have what was appended (acks=all)."""
+"""Waits until replicas of led partitions have what was appended, or deleted."""
 
 import asyncio
 from collections.abc import Mapping
@@ -29,46 +29,49 @@ def check_in_sync(partition: Partition, leading: "Leading") -> None:
 
 
 class Replicating(NamedTuple):
-    """Records of a partition that in-sync replicas have to have."""
+    """Offset that replicas of a partition have to reach."""
 
-    end_offset: int
-    """Offset after the last of them."""
+    offset: int
     leading: "Leading"
-    """Leader when they were appended. Another one may not have them."""
+    """Leader when the request was carried out. Another one may not know of it."""
 
 
 async def unreplicated(
-    broker: BrokerParts, peer: Peer, appended: Mapping[Partition, Replicating], timeout_ms: int
+    broker: BrokerParts,
+    peer: Peer,
+    waiting: Mapping[Partition, Replicating],
+    timeout_ms: int,
+    mark: Mark = Mark.HIGH_WATERMARK,
 ) -> dict[Partition, HorologError]:
-    """Wait until in-sync replicas have what was appended.
+    """Wait until a mark of each partition has reached its offset.
 
     Returns:
         the error of each partition where that is not so: REQUEST_TIMED_OUT,
-        NOT_LEADER_OR_FOLLOWER, or NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+        NOT_LEADER_OR_FOLLOWER; of the high watermark also NOT_ENOUGH_REPLICAS_AFTER_APPEND.
     """
     until = asyncio.get_running_loop().time() + timeout_ms / 1000
     while missing := {
-        partition: end_offset
-        for partition, (end_offset, leading) in appended.items()
-        if _is_led(partition, leading) and partition.mark(Mark.HIGH_WATERMARK) < end_offset
+        partition: offset
+        for partition, (offset, leading) in waiting.items()
+        if _is_led(partition, leading) and partition.mark(mark) < offset
     }:
         offsets: dict[Growing, int] = dict(missing.items())
         with (
-            broker.delay(Delayed(offsets, until, Mark.HIGH_WATERMARK)) as delayed,
+            broker.delay(Delayed(offsets, until, mark)) as delayed,
             peer.when_gone(delayed.end),
         ):
             if await delayed.reached(offsets):
                 break
     refusals: dict[Partition, HorologError] = {}
-    for partition, (end_offset, leading) in appended.items():
+    for partition, (offset, leading) in waiting.items():
         if not _is_led(partition, leading):
             refusals[partition] = _why_gone(broker, partition)
-        elif partition.mark(Mark.HIGH_WATERMARK) < end_offset:
+        elif partition.mark(mark) < offset:
             refusals[partition] = RequestRefused(
                 ErrorCode.request_timed_out,
-                f"the in-sync replicas of {partition.name} do not have the records yet",
+                f"the replicas of {partition.name} have not reached offset {offset} yet",
             )
-        elif not leading.is_enough:
+        elif mark is Mark.HIGH_WATERMARK and not leading.is_enough:
             refusals[partition] = RequestRefused(
                 ErrorCode.not_enough_replicas_after_append,
                 f"{partition.name} has fewer in-sync replicas than acks=all needs, which is "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from horolog.broker.authorisation import CLUSTER, TOPIC, TRANSACTIONAL_ID
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
+from horolog.broker.handlers.replicated import Replicating, check_in_sync, unreplicated
 from horolog.broker.handlers.results import PartOutcome, apart_if, each
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.codec_threads import Checkpoint
@@ -15,6 +16,7 @@ from horolog.patterns import name_pattern
 from horolog.record.markers import TransactionEnd
 from horolog.rights.entries import CLUSTER_NAME
 from horolog.schemas.transactions import SECOND_FLOW
+from horolog.storage.logs.appendable import Appended
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.states import ActiveProducer
 from horolog.transactions.values import NONE, STATUS_NAMES, CoordinatedTransaction
@@ -263,41 +265,61 @@ def _described(
 #
 # The coordinator of this broker ends its transactions without it. Tools do so for one that hangs.
 # In a partition of `__consumer_offsets` the offsets that are pending there count from then on, or
-# never.
+# never. In a cluster the coordinators of other brokers send it, and are answered once the in-sync
+# replicas have the markers.
+
+
+_REPLICATED_WITHIN_MS: Final = 30_000
+"""Longest wait for in-sync replicas, as `request.timeout.ms` of Kafka's brokers."""
 
 
 @api(ApiKey.WRITE_TXN_MARKERS)
 async def write_txn_markers(
     request: Request[WriteTxnMarkersRequest], broker: BrokerParts
 ) -> "WriteTxnMarkersResponse":
-    """Append markers, one after the other."""
+    """Append markers, one after the other, and wait for in-sync replicas."""
     access, peer, api_key = broker.access, request.peer, ApiKey.WRITE_TXN_MARKERS
     is_allowed = access.sees(peer, AclOperation.ALTER, CLUSTER, CLUSTER_NAME) or access.allows(
         peer, api_key, CLUSTER, CLUSTER_NAME
     )
+    waiting: dict[Partition, Replicating] = {}
+    answers: list[tuple[WritableTxnMarkerPartitionResult, Partition | None]] = []
     results: list[WritableTxnMarkerResult] = []
     for marker in request.body.markers:
         topics: list[WritableTxnMarkerTopicResult] = []
         for topic in marker.topics:
-            partitions: list[WritableTxnMarkerPartitionResult] = [
-                {
-                    "partition_index": index,
-                    "error_code": await _write(broker, marker, topic.name, index)
-                    if is_allowed
-                    else ErrorCode.cluster_authorization_failed,
-                }
-                async for index in each(request, topic.partition_indexes)
-            ]
+            partitions: list[WritableTxnMarkerPartitionResult] = []
+            async for index in each(request, topic.partition_indexes):
+                code, partition = ErrorCode.cluster_authorization_failed, None
+                if is_allowed:
+                    code, partition = await _write(broker, marker, topic.name, index, waiting)
+                partitions.append({"partition_index": index, "error_code": code})
+                answers.append((partitions[-1], partition))
             topics.append({"name": topic.name, "partitions": partitions})
         results.append({"producer_id": marker.producer_id, "topics": topics})
+    if waiting:
+        refusals = await unreplicated(broker, request.peer, waiting, _REPLICATED_WITHIN_MS)
+        request.has_waited()
+        for answer, partition in answers:
+            if partition is not None and partition in refusals:
+                answer["error_code"] = code_for(refusals[partition])
     return {"markers": results}
 
 
 async def _write(
-    broker: BrokerParts, marker: WritableTxnMarker, name: str, index: int
-) -> ErrorCode:
+    broker: BrokerParts,
+    marker: WritableTxnMarker,
+    name: str,
+    index: int,
+    waiting: dict[Partition, Replicating],
+) -> tuple[ErrorCode, Partition | None]:
+    """Append one marker; a partition with other replicas is added to `waiting`, and returned.
+
+    The coordinators of a cluster are other brokers: in a partition of `__consumer_offsets` nothing
+    is pending here.
+    """
     try:
-        _led_partition(broker, name, index)  # or it is refused
+        partition = _led_partition(broker, name, index)  # or it is refused
         ended = TransactionEnd(
             marker.producer_id,
             marker.producer_epoch,
@@ -305,9 +327,20 @@ async def _write(
             marker.transaction_result,
             marker.transaction_version >= SECOND_FLOW,
         )
-        writing = broker.markers.end(TopicPartition(name, index), ended)
-        if writing is not None:
-            await writing
+        if broker.replicas is None:
+            writing = broker.markers.end(TopicPartition(name, index), ended)
+            if writing is not None:
+                await writing
+            return ErrorCode.none, None
+        leading = partition.leading
+        if leading is not None:
+            check_in_sync(partition, leading)
+        appended = partition.append(ended, broker.clock.now_ms())
+        if not isinstance(appended, Appended):
+            appended = await appended
+        if leading is None:
+            return ErrorCode.none, None
+        waiting[partition] = Replicating(appended.next_offset, leading)
+        return ErrorCode.none, partition
     except HorologError as error:
-        return code_for(error)
-    return ErrorCode.none
+        return code_for(error), None

@@ -379,8 +379,13 @@ class Log(AppendableLog):
         The records are gone at once for readers, their segments at the next retention.
 
         Raises:
-            RequestRefused: the offset is out of range (1), or the topic does not delete (44).
+            RequestRefused: the offset is out of range (1), the topic does not delete (44), or the
+                log follows another broker (6).
         """
+        if self.is_following:
+            raise RequestRefused(
+                ErrorCode.not_leader_or_follower, f"{self} follows another broker, which deletes"
+            )
         if "delete" not in self.config.cleanup_policy:
             raise RequestRefused(
                 ErrorCode.policy_violation,
