@@ -92,6 +92,7 @@ EARLIER_COMPANIONS: Final = (".appendtimes", ".seal", ".blocks")
 CLUSTER_METADATA = "__cluster_metadata"
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
+SHARE_GROUP_STATE = "__share_group_state"
 FOLLOWED_OFFSETS = "__followed_consumer_offsets"
 """Ours: what a shadow has of its source's `__consumer_offsets`, beside its own groups."""
 # Topics that Apache Kafka keeps for itself: no request may create one, write to it or delete it.
@@ -101,7 +102,7 @@ INTERNAL_TOPICS: Final = frozenset(
         CONSUMER_OFFSETS,
         FOLLOWED_OFFSETS,
         "__remote_log_metadata",
-        "__share_group_state",
+        SHARE_GROUP_STATE,
         TRANSACTION_STATE,
     }
 )
