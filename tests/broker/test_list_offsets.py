@@ -192,7 +192,7 @@ def test_a_time_is_found_beside_compaction_that_removes_the_record_for_a_later_o
 ) -> None:
     with new_log(tmp_path, COMPACT) as log:
         put(log, b"wanted", at=NOW_MS + 1_000_000)
-        served: Any = SimpleNamespace(led=lambda *_: SimpleNamespace(log=log))
+        served: Any = SimpleNamespace(led=lambda *_: SimpleNamespace(log=log, leading=None))
 
         def replace_it() -> None:
             put(log, b"wanted", at=NOW_MS + 1_000_000)
