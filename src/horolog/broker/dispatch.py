@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from itertools import groupby
 from types import CoroutineType
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from horolog.broker.authorisation import Authorise, authorise
 from horolog.broker.broker import BrokerParts
@@ -40,6 +40,9 @@ from horolog.wire.frame import (
     response_prefix,
     unsupported_api_versions,
 )
+
+if TYPE_CHECKING:
+    from horolog.broker.cluster.relaying import Relay
 
 BodyT = TypeVar("BodyT")
 
@@ -187,6 +190,20 @@ class Dispatcher:
             if key not in self._relayed
         }
         self.shortcuts = _SHORTCUTS
+        if relay is not None:
+            self._refuse_to_coordinate(relay)
+
+    def _refuse_to_coordinate(self, relay: "Relay") -> None:
+        """Have the requests of coordinators refused: those of a cluster are other brokers."""
+        self.shortcuts = {
+            packed: known
+            for packed, known in _SHORTCUTS.items()
+            if known[0] not in relay.coordinated
+        }
+        for key in relay.coordinated:
+            served = self._served[key]
+            handler = partial(_refuse_to_coordinate, relay, key, served.handler)
+            self._served[key] = served._replace(handler=handler)
 
     def __call__(
         self, frame: Buffer, peer: Peer, *, is_within_quotas: bool = False
@@ -347,6 +364,13 @@ class Dispatcher:
             return reply
         wait_ms = self._broker.quotas.record(header, len(frame), peer)
         return self._throttled(reply, header, wait_ms, peer)
+
+
+def _refuse_to_coordinate(
+    relay: "Relay", key: ApiKey, handler: Handler, request: Request[Any], broker: BrokerParts
+) -> "Response | Coroutine[Any, Any, Response]":
+    refusal = relay.refusal_to_coordinate(key, request.version, request.body)
+    return handler(request, broker) if refusal is None else refusal
 
 
 def _packed_densely(

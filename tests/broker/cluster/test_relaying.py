@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from relayed import Relaying
 
-from horolog.broker.cluster.relaying import RELAYED, SPLIT, packed_address, packed_principal
+from horolog.broker.cluster.relaying import (
+    COORDINATED,
+    RELAYED,
+    SPLIT,
+    packed_address,
+    packed_principal,
+)
 from horolog.errors import ErrorCode, HorologError
 from horolog.network import Hangup, Peer
 from horolog.wire import ApiKey, Versions
@@ -21,13 +27,9 @@ ADDRESS = bytes((192, 0, 2, 7))
 def test_every_version_of_it_reaches_the_controller_and_the_client_unchanged(
     relaying: Relaying, key: ApiKey
 ) -> None:
-    answers: list[bytes] = []
-
     def answer(relayed: Any) -> Any:
         its = relayed.header
-        error = error_response(key, its.api_version, relayed.body, 88, "of the controller")
-        answers.append(repr(error).encode())
-        return error
+        return error_response(key, its.api_version, relayed.body, 88, "of the controller")
 
     relaying.controllers.answer = answer
     for version in range(key.versions.min, key.versions.max + 1):
@@ -152,3 +154,33 @@ def test_a_topic_that_a_client_named_is_asked_for_once(relaying: Relaying) -> No
     first = relaying.controllers.seen[0]
     assert (first.header.client_id, first.body.topics[0].num_partitions) == ("me", -1)
     assert first.principal == packed_principal("User:alice")
+
+
+@pytest.mark.parametrize("key", sorted(COORDINATED), ids=lambda key: key.title)
+def test_groups_and_transactions_are_coordinated_elsewhere(relaying: Relaying, key: ApiKey) -> None:
+    """Shortcuts are no way around that."""
+    for version in range(key.versions.min, key.versions.max + 1):
+        fields = relaying.fields[key]
+        fields = dict(fields(version) if callable(fields) else fields)
+        if key is ApiKey.INIT_PRODUCER_ID:
+            fields["transactional_id"] = "x"
+        if key is ApiKey.ADD_PARTITIONS_TO_TXN:
+            fields["v3_and_below_topics"] = [{"name": "t", "partitions": [0]}]
+        answer = repr(relaying.decoded(key, version, fields))
+        assert "error_code=16," in answer or "error_code=16)" in answer, (version, answer)
+    groups = relaying.broker.broker.groups
+    assert not groups.all()
+
+
+def test_producers_without_a_transactional_id_need_no_coordinator(relaying: Relaying) -> None:
+    body = relaying.decoded(
+        ApiKey.INIT_PRODUCER_ID,
+        4,
+        {"transactional_id": None, "producer_id": -1, "producer_epoch": -1},
+    )
+    assert (body.error_code, body.producer_epoch) == (0, 0)
+
+
+def test_lists_of_groups_and_transactions_are_empty(relaying: Relaying) -> None:
+    assert relaying.decoded(ApiKey.LIST_GROUPS, 5).error_code == 0
+    assert relaying.decoded(ApiKey.LIST_TRANSACTIONS, 1).error_code == 0

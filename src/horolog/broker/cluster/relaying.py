@@ -4,8 +4,10 @@ Clients send them to any broker: Metadata names one as the controller. The frame
 it is, with the client's principal and address, and the controller decides what the client may do.
 Its answer is returned as it is.
 
-    RELAYED   what is relayed; Kafka's `ApiKeys.forwardable` of 4.4.0
-    SPLIT     of these, what is decoded first, because a part may concern this broker alone
+    RELAYED       what is relayed; Kafka's `ApiKeys.forwardable` of 4.4.0
+    SPLIT         of these, what is decoded first, because a part may concern this broker alone
+    COORDINATED   what coordinators answer: NOT_COORDINATOR here, as this broker coordinates
+                  nothing in a cluster
 """
 
 import asyncio
@@ -40,7 +42,7 @@ from horolog.wire.frame import (
 from horolog.wire.malformed import MalformedResponse
 from horolog.wire.packing import EMPTY_TAGS, compact_string
 
-__all__ = ["RELAYED", "SPLIT", "Relay"]
+__all__ = ["COORDINATED", "RELAYED", "SPLIT", "Relay"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,6 +72,27 @@ RELAYED: Final = frozenset(
     }
 )
 SPLIT: Final = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
+COORDINATED: Final = frozenset(
+    {
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.JOIN_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+    }
+)
 _OF_TOKENS: Final = frozenset(
     {
         ApiKey.CREATE_DELEGATION_TOKEN,
@@ -117,6 +140,7 @@ class Relay:
     keys: Final = RELAYED
     whole: Final = RELAYED - SPLIT
     """APIs whose requests are never decoded here."""
+    coordinated: Final = COORDINATED
 
     def offered(self) -> dict[ApiKey, Versions]:
         """Return what is relayed, in the versions that the active controller knows, too."""
@@ -158,6 +182,16 @@ class Relay:
             _LOG.warning("%s: %s", header.title, text)
             return _refusal(header, frame, ErrorCode.unknown_server_error, text)
         return (len(answer).to_bytes(LENGTH_BYTES, "big"), answer)
+
+    def refusal_to_coordinate(self, key: ApiKey, version: int, body: Any) -> dict[str, Any] | None:
+        """Return NOT_COORDINATOR for everything that a request names.
+
+        None for a producer without a transactional id, which needs no coordinator.
+        """
+        if key is ApiKey.INIT_PRODUCER_ID and body.transactional_id is None:
+            return None
+        text = "This broker coordinates no groups and transactions."
+        return error_response(key, version, body, ErrorCode.not_coordinator, text)
 
     async def body_for(self, frame: Buffer, peer: Peer) -> Reply:
         """Return the active controller's response to a request, without length and header.
