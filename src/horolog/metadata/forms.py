@@ -61,12 +61,15 @@ def open_metadata_log(
     now_ms: int,
     *,
     synced: int | None,
+    committed: int = names.MAX_BASE_OFFSET,
     irregular: Sequence[str] = (),
 ) -> Log:
     """Open the log in a log directory, and recover it; a new one is made.
 
     Args:
         synced: offset below which all is on the disk; None if unknown.
+        committed: offset below which a quorum has committed all; the records of a node alone are
+            committed at once.
         irregular: names of segments that something else has; it is set aside.
 
     Raises:
@@ -80,7 +83,7 @@ def open_metadata_log(
         _CONFIG,
         now_ms,
         is_clean=False,
-        checkpointed=Checkpointed(recovery_point=synced, high_watermark=names.MAX_BASE_OFFSET),
+        checkpointed=Checkpointed(recovery_point=synced, high_watermark=committed),
         topic_id=TOPIC_ID,
         follows=True,
     )

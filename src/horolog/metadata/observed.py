@@ -89,11 +89,12 @@ class ObservedLog:
             name = snapshots.pop().name
             _logger.warning("%s/%s is dropped, and fetched again: %s", directory, name, why)
             files.remove(f"{directory}/{name}")
-        log = open_metadata_log(
-            files, log_dir, now, synced=snapshots[-1].end_offset if snapshots else None
-        )
-        self = cls(files, log_dir, log, snapshots, now_ms)
         start = snapshots[-1].end_offset if snapshots else 0
+        log = open_metadata_log(
+            files, log_dir, now, synced=start if snapshots else None, committed=start
+        )
+        log.keeps_cut = False  # what is cut is fetched again, or was never committed
+        self = cls(files, log_dir, log, snapshots, now_ms)
         if not log.log_start_offset <= start <= log.log_end_offset:
             if start < log.log_start_offset:  # the snapshot before the log is lost
                 start = 0
@@ -191,9 +192,12 @@ class ObservedLog:
     def read(self, start: int, end: int) -> Iterator[Buffer]:
         """Yield the whole batches from an offset on that end at or before another.
 
+        All before `end` is committed.
+
         Raises:
             StorageFailed: the disk refused.
         """
+        self._log.move_high_watermark(end)
         held = self._held
         while held and held[0][0].next_offset <= start:
             self._held_bytes -= held.popleft()[0].size
@@ -244,7 +248,6 @@ class ObservedLog:
                 f"to offset {least} were committed before"
             )
         if at < self.end_offset:
-            _logger.info("Truncating %s from %d to %d", self.directory, self.end_offset, at)
             self._forget_held()
             self._log.truncate_to(at, self._now_ms())
 
