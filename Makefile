@@ -14,7 +14,7 @@ MORE :=
 # Brokers and Spark's workers start by the hundred: compiling every module at each start takes longer than the start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test kernels test-core test-spark test-without-numba thorough soak cluster lint format peers bench interop release release-test sizes site pictures image clean check-python check-java
+.PHONY: help demo test kernels test-core test-spark test-without-numba thorough soak cluster soak-cluster lint format peers bench interop release release-test sizes site pictures image clean check-python check-java
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,11 @@ BROKERS ?= khh
 CONTROLLERS ?= 1
 cluster: $(MARK) check-java ## a cluster with Apache Kafka's controllers: make cluster BROKERS=khh CONTROLLERS=1 (k Kafka, h horolog)
 	@$(BIN)/python -m tools.cluster --brokers $(BROKERS) --controllers $(CONTROLLERS)
+
+FAULTS ?= 100
+soak-cluster: $(MARK) check-java ## faults in a cluster under load: make soak-cluster FAULTS=100 SEED= BROKERS=khh CONTROLLERS=1
+	@$(BIN)/python -c 'from tools.peers import kafka; kafka.is_there(kafka.NEWEST) or exit("no peer kafka-4: run make peers")'
+	@FAULTS=$(FAULTS) SEED=$(SEED) BROKERS=$(BROKERS) CONTROLLERS=$(CONTROLLERS) $(BIN)/python -m pytest -m soak tests/interop/test_interop_cluster_soak.py
 
 lint: $(MARK) ## style, types, layers, growth
 	@$(BIN)/ruff format --check src tests bench tools examples

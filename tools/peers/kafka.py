@@ -95,6 +95,15 @@ def jars(peer: str) -> list[Path]:
     return found
 
 
+def is_there(peer: str) -> bool:
+    """Whether a peer can be run."""
+    try:
+        jars(peer)
+    except NoPeer:
+        return False
+    return True
+
+
 def version(peer: str) -> str:
     """The release that was fetched, read from its own jar's name."""
     for jar in jars(peer):

@@ -1,0 +1,174 @@
+"""What clients of a cluster were told, and what has to be true of it in the end.
+
+Writers number their records for each partition; a value says who wrote it, as which one and in
+which transaction. Nothing here waits or does I/O: threads of clients tell, a test checks.
+"""
+
+import itertools
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+Where = tuple[str, int]
+
+
+class Written(NamedTuple):
+    """A record by its value."""
+
+    writer: str
+    number: int
+    transaction: str = ""
+
+    @property
+    def value(self) -> bytes:
+        return f"{self.writer}|{self.number}|{self.transaction}".encode()
+
+    @classmethod
+    def of(cls, value: bytes) -> "Written":
+        writer, number, transaction = value.split(b"|")
+        return cls(writer.decode(), int(number), transaction.decode())
+
+
+class End(Enum):
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+class Stored(NamedTuple):
+    """A record as it was read."""
+
+    offset: int
+    timestamp: int
+    written: Written
+
+
+class ClusterHistory:
+    """Grows by the words of many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.acknowledged: dict[Where, dict[int, Written]] = defaultdict(dict)
+        self.times: dict[Where, dict[int, int]] = defaultdict(dict)
+        """Timestamps of acknowledged records, by offset."""
+        self.seen: dict[Where, dict[int, Written]] = defaultdict(dict)
+        self.ends: dict[str, End] = {}
+        """How transactions ended, by what their producers were told."""
+        self.parts: dict[str, list[tuple[Where, Written]]] = defaultdict(list)
+        """Records of transactions that were sent."""
+        self.wrong: list[str] = []
+        self.once: set[str] = set()
+        """Writers whose records are there at most once, in order."""
+
+    @property
+    def count(self) -> int:
+        """Records acknowledged so far."""
+        with self._lock:
+            return sum(map(len, self.acknowledged.values()))
+
+    def complain(self, what: str) -> None:
+        """Note what must not be."""
+        with self._lock:
+            self.wrong.append(what)
+
+    def acknowledge(self, where: Where, offset: int, written: Written, timestamp: int) -> None:
+        """A writer was told that its record is at an offset; -1 of a duplicate that is unknown."""
+        with self._lock:
+            if offset < 0:
+                return
+            earlier = self.acknowledged[where].setdefault(offset, written)
+            self.times[where][offset] = timestamp
+            if earlier != written:
+                self.wrong.append(f"{where} {offset} was acknowledged as {earlier} and {written}")
+
+    def see(self, where: Where, offset: int, written: Written) -> None:
+        """A reader got a record, which then stays what it is."""
+        with self._lock:
+            earlier = self.seen[where].setdefault(offset, written)
+            if earlier != written:
+                self.wrong.append(f"{where} {offset} was {earlier} to one and {written} to another")
+
+    def send(self, where: Where, written: Written) -> None:
+        """A transaction sends a record."""
+        with self._lock:
+            self.parts[written.transaction].append((where, written))
+
+    def end(self, transaction: str, how: End) -> None:
+        """A producer was told how its transaction ended."""
+        with self._lock:
+            self.ends[transaction] = how
+
+    def sample(self, at: float) -> tuple[Where, int, int] | None:
+        """An acknowledged record: its partition, offset and timestamp; `at` from 0 to 1."""
+        with self._lock:
+            places = sorted(self.times)
+            if not places:
+                return None
+            where = places[int(at * len(places)) % len(places)]
+            offsets = list(self.times[where])
+            offset = offsets[int(at * 7919 * len(offsets)) % len(offsets)]
+            return where, offset, self.times[where][offset]
+
+    # The end.
+
+    def problems(
+        self,
+        uncommitted: Mapping[Where, Sequence[Stored]],
+        committed: Mapping[Where, Sequence[Stored]],
+    ) -> list[str]:
+        """What is wrong, by all that is readable in the end on each level of isolation."""
+        found = list(self.wrong)
+        for where, stored in uncommitted.items():
+            found += self._problems_of(where, stored)
+        for where in self.acknowledged:
+            if where not in uncommitted:
+                found.append(f"{where} is gone")
+        found += self._problems_of_transactions(committed)
+        return found
+
+    def _problems_of(self, where: Where, stored: Sequence[Stored]) -> Iterable[str]:
+        by_offset = {it.offset: it.written for it in stored}
+        for told, what in ((self.acknowledged, "acknowledged"), (self.seen, "read")):
+            for offset, written in told[where].items():
+                if by_offset.get(offset) != written:
+                    there = by_offset.get(offset, "nothing")
+                    yield f"{where} {offset}: {written} was {what}, there is {there}"
+        last: dict[str, int] = {}
+        for it in stored:
+            writer, number, _ = it.written
+            if writer in self.once:
+                if number <= last.get(writer, -1):
+                    yield f"{where} {it.offset}: {it.written} after number {last[writer]}"
+                last[writer] = max(number, last.get(writer, -1))
+
+    def _problems_of_transactions(
+        self, committed: Mapping[Where, Sequence[Stored]]
+    ) -> Iterable[str]:
+        readable: dict[str, list[tuple[Where, Written]]] = defaultdict(list)
+        for where, stored in committed.items():
+            for it in stored:
+                if it.written.transaction:
+                    readable[it.written.transaction].append((where, it.written))
+        for name, parts in self.parts.items():
+            how, there = self.ends.get(name, End.UNKNOWN), sorted(readable.pop(name, []))
+            is_whole = there == sorted(parts)
+            if how is End.COMMITTED and not is_whole:
+                yield f"{name} was committed: {there} of {parts} is readable"
+            elif how is End.ABORTED and there:
+                yield f"{name} was aborted: {there} is readable"
+            elif how is End.UNKNOWN and there and not is_whole:
+                yield f"{name} is readable in parts: {there} of {parts}"
+        for name in readable:
+            yield f"{name} was never sent"
+
+
+def problems_of_append_times(stored: Mapping[Where, Sequence[Stored]]) -> list[str]:
+    """Where append time goes back."""
+    return [
+        f"{where} {second.offset}: append time goes back by {first.timestamp - second.timestamp} ms"
+        for where, its in stored.items()
+        for first, second in itertools.pairwise(its)
+        if second.timestamp < first.timestamp
+    ]

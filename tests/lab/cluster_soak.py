@@ -1,0 +1,180 @@
+"""A cluster under load and faults, and what has to be true of it afterwards."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cluster_faults import ClusterFaults
+from cluster_history import ClusterHistory, Stored, Where, problems_of_append_times
+from cluster_load import PARTITIONS, Finder, Reader, Transactor, Worker, Writer, read_all
+from confluent_kafka.admin import AdminClient, NewTopic
+from patience import eventually
+from tools.cluster import Cluster
+
+from horolog.record import iter_headers
+
+PLAIN, ONCE, STAMPED = "plain", "once", "stamped"
+TRANSACTIONAL = ("transactional-0", "transactional-1")
+RECOVERY_S = 600.0
+
+
+class ClusterSoak:
+    """Load from the start on, faults one by one, and the end."""
+
+    def __init__(self, cluster: Cluster, seed: int) -> None:
+        self.cluster = cluster
+        self.history = ClusterHistory()
+        has_kafka = any(it.kind == "k" for it in cluster.nodes)
+        self.topics = [PLAIN, ONCE, STAMPED, *(TRANSACTIONAL if has_kafka else ())]
+        self._make_topics()
+        self.faults = ClusterFaults(cluster, self.topics, seed)
+        self._workers = self._load(seed, has_kafka=has_kafka)
+        for worker in self._workers:
+            worker.start()
+
+    def _make_topics(self) -> None:
+        count = len(self.cluster.nodes)
+        settings = {"min.insync.replicas": str(min(2, count)), "segment.bytes": "1048576"}
+        topics = []
+        for name in self.topics:
+            more = {"message.timestamp.type": "LogAppendTime"} if name == STAMPED else {}
+            factor = min(3, count)
+            topics.append(NewTopic(name, PARTITIONS, factor, config={**settings, **more}))
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
+        for future in admin.create_topics(topics).values():
+            future.result(120)
+
+    def _load(self, seed: int, *, has_kafka: bool) -> Sequence[Worker]:
+        at = self.cluster.bootstrap, self.history
+        workers: list[Worker] = [
+            Writer("plain", *at, seed + 1, topic=PLAIN, is_idempotent=False),
+            Writer("once-a", *at, seed + 2, topic=ONCE, is_idempotent=True),
+            Writer("once-b", *at, seed + 3, topic=ONCE, is_idempotent=True, pause_s=0.02),
+            Writer("stamped", *at, seed + 4, topic=STAMPED, is_idempotent=True),
+            Reader("reader", *at, seed + 5, self.topics, is_committed=False),
+            Reader("committed", *at, seed + 6, self.topics, is_committed=True),
+            Finder("finder", *at, seed + 7),
+        ]
+        if has_kafka:
+            for name in ("txn-a", "txn-b"):
+                workers.append(Transactor(name, *at, seed + len(workers), TRANSACTIONAL))
+        return workers
+
+    def fault(self) -> str:
+        """One fault; returns once the cluster is whole again and writers go on.
+
+        Raises:
+            AssertionError: it did not recover, or something is wrong already.
+        """
+        begun = time.monotonic()
+        what = self.faults.one()
+        self.await_whole(what)
+        before = self.history.count
+        assert eventually(lambda: self.history.count > before + 50, RECOVERY_S), (
+            f"after {what}: writers got no acknowledgement; {self._said()}"
+        )
+        assert not self.history.wrong, (what, self.history.wrong[:10])
+        return f"{what}: whole after {time.monotonic() - begun:.0f} s"
+
+    def await_whole(self, what: str) -> None:
+        """Wait until each replica is in sync."""
+
+        def is_whole() -> bool:
+            assert not (ended := self.faults.ended()), f"after {what}: {ended}"
+            return not self.faults.lags()
+
+        assert eventually(is_whole, RECOVERY_S), (
+            f"after {what}: {self.faults.lags()} {self._said()}"
+        )
+
+    def _said(self) -> str:
+        return "\n".join(f"-- {it.kind}{it.node_id}\n{it.tail(1500)}" for it in self.cluster.nodes)
+
+    def finish(self) -> list[str]:
+        """Stop the load; what is wrong with all that is there, by each leader and by the files."""
+        for worker in self._workers:
+            worker.over.set()
+        for worker in self._workers:
+            worker.join(300)
+        assert not [it.name for it in self._workers if it.is_alive()]
+        self.faults.restore()
+        self.await_whole("all replicas came back")
+        bootstrap = self.cluster.bootstrap
+        # Transactions of producers that are gone end by their timeout.
+        committed: dict[Where, list[Stored]] = {}
+
+        def is_stable() -> bool:
+            nonlocal committed
+            ends = {it: its[-1:] for it, its in committed.items()}
+            committed = read_all(bootstrap, self.topics, "read_committed")
+            return ends == {it: its[-1:] for it, its in committed.items()}
+
+        time.sleep(45 if len(self.topics) > 3 else 0)
+        assert eventually(is_stable)
+        stored = read_all(bootstrap, self.topics, "read_uncommitted")
+        found = self.history.problems(stored, committed)
+        found += problems_of_append_times(
+            {it: its for it, its in stored.items() if it[0] == STAMPED}
+        )
+        found += self._problems_of_leaders(stored)
+        self.cluster.stop()
+        return found + list(self.problems_of_files())
+
+    def _problems_of_leaders(self, stored: dict[Where, list[Stored]]) -> Iterator[str]:
+        """Read everything from each broker as the leader."""
+        ids = [it.node_id for it in self.cluster.nodes]
+        for turn in range(1, len(ids)):
+            order = ids[turn:] + ids[:turn]
+            for topic in self.topics:
+                for partition in range(PARTITIONS):
+                    at = partition % len(ids)
+                    self.faults.move(topic, partition, order[at:] + order[:at])
+            self.faults.elect_preferred()
+            self.await_whole("another leader was elected")
+            again = read_all(self.cluster.bootstrap, self.topics, "read_uncommitted")
+            for where, its in stored.items():
+                if its != again[where]:
+                    yield f"{where}: {len(its)} records, {len(again[where])} by another leader"
+
+    def problems_of_files(self) -> Iterator[str]:
+        """Compare the logs of all replicas from their latest start on, byte for byte."""
+        for topic in self.topics:
+            for partition in range(PARTITIONS):
+                name = f"{topic}-{partition}"
+                logs = {
+                    f"{it.kind}{it.node_id}": batches_in(it.log_dir / name)
+                    for it in self.cluster.nodes
+                    if (it.log_dir / name).is_dir()
+                }
+                start = max(min(its, default=0) for its in logs.values())
+                tails = {
+                    node: {at: its[at] for at in its if at >= start} for node, its in logs.items()
+                }
+                first, *others = tails
+                for other in others:
+                    if tails[other] != tails[first]:
+                        differing = {
+                            at
+                            for at in tails[first].keys() | tails[other].keys()
+                            if tails[first].get(at) != tails[other].get(at)
+                        }
+                        yield (
+                            f"{name} differs in {first} and {other} at {sorted(differing)[:5]}, "
+                            f"{len(differing)} batches"
+                        )
+
+
+def batches_in(directory: Path) -> dict[int, bytes]:
+    """The batches of a log's segments by their base offsets."""
+    found = {}
+    for path in sorted(directory.glob("*.log")):
+        data = path.read_bytes()
+        for position, header in iter_headers(data):
+            found[header.base_offset] = data[position : position + header.size]
+    return found
+
+
+def given_number(name: str, default: int) -> int:
+    """A number that the command line gave; an empty one is the default."""
+    return int(os.environ.get(name) or default)

@@ -1,0 +1,80 @@
+"""The lab's checks of a cluster's history: each kind of loss is found."""
+
+from cluster_history import ClusterHistory, End, Stored, Written, problems_of_append_times
+
+T = ("t", 0)
+
+
+def stored(*written: Written) -> list[Stored]:
+    return [Stored(offset, 1000 + offset, it) for offset, it in enumerate(written)]
+
+
+def written(count: int, writer: str = "w") -> list[Written]:
+    return [Written(writer, number) for number in range(count)]
+
+
+def history(*acknowledged: Written) -> ClusterHistory:
+    made = ClusterHistory()
+    made.once.add("w")
+    for offset, it in enumerate(acknowledged):
+        made.acknowledge(T, offset, it, 1000)
+    return made
+
+
+def test_values_are_read_as_they_were_written() -> None:
+    assert Written.of(Written("w", 3, "t-1").value) == Written("w", 3, "t-1")
+
+
+def test_what_is_as_it_was_told_is_right() -> None:
+    its = written(3)
+    assert history(*its).problems({T: stored(*its, Written("w", 3))}, {}) == []
+
+
+def test_lost_record_is_found() -> None:
+    assert len(history(*written(3)).problems({T: stored(*written(2))}, {})) == 1
+    assert history(*written(1)).problems({}, {}) == ["('t', 0) is gone"]
+
+
+def test_record_at_another_offset_is_found() -> None:
+    assert history(Written("x", 0)).problems({T: stored(Written("y", 0), Written("x", 0))}, {})
+
+
+def test_doubled_and_reordered_records_of_idempotent_writers_are_found() -> None:
+    one, two = written(2)
+    assert len(history().problems({T: stored(one, one)}, {})) == 1
+    assert len(history().problems({T: stored(two, one)}, {})) == 1
+    other = Written("other", 1)
+    assert history().problems({T: stored(other, other)}, {}) == []
+
+
+def test_record_that_was_read_and_vanished_is_found() -> None:
+    made = history()
+    made.see(T, 1, Written("w", 1))
+    assert len(made.problems({T: stored(Written("w", 0))}, {})) == 1
+    made.see(T, 1, Written("w", 2))
+    assert "to another" in made.wrong[0]
+
+
+def test_transactions_are_whole_or_not_there() -> None:
+    made = ClusterHistory()
+    a, b = Written("w", 0, "x"), Written("w", 1, "x")
+    for it in (a, b):
+        made.send(T, it)
+    for how, readable, is_wrong in (
+        (End.COMMITTED, [a, b], False),
+        (End.COMMITTED, [a], True),
+        (End.COMMITTED, [a, b, b], True),
+        (End.ABORTED, [], False),
+        (End.ABORTED, [a, b], True),
+        (End.UNKNOWN, [], False),
+        (End.UNKNOWN, [a, b], False),
+        (End.UNKNOWN, [b], True),
+    ):
+        made.end("x", how)
+        assert bool(made.problems({}, {T: stored(*readable)})) == is_wrong, (how, readable)
+
+
+def test_append_time_that_goes_back_is_found() -> None:
+    its = [Stored(0, 5, Written("w", 0)), Stored(1, 4, Written("w", 1))]
+    assert len(problems_of_append_times({T: its})) == 1
+    assert problems_of_append_times({T: its[:1]}) == []
