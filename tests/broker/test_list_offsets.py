@@ -71,9 +71,9 @@ def test_the_largest_timestamp_is_found_while_records_are_appended(
     write(broker, "t", [[NOW_MS]], random.Random(1))
     find = ReadableLog.find_max_timestamp
 
-    def find_in_what_has_grown(log: ReadableLog) -> TimestampOffset | None:
+    def find_in_what_has_grown(log: ReadableLog, *, committed: bool) -> TimestampOffset | None:
         write(broker, "t", [[NOW_MS + 1]], random.Random(1))
-        return find(log)
+        return find(log, committed=committed)
 
     monkeypatch.setattr(ReadableLog, "find_max_timestamp", find_in_what_has_grown)
     (largest,) = ask(broker, "t", -3)

@@ -16,7 +16,7 @@ import pytest
 from storelogs import NOW, TOPIC_ID, UnsyncedFiles, append, open_dir, placed, times_in
 
 from horolog.buffers import Buffer
-from horolog.config import TopicConfig
+from horolog.config import BrokerConfig, TopicConfig
 from horolog.errors import StorageFailed
 from horolog.storage import Files, Log, LogDir, Origin, SourceBatches, TopicPartition
 
@@ -248,12 +248,55 @@ def test_a_high_watermark_is_not_before_the_log_start(tmp_path: Path) -> None:
         assert (log.log_start_offset, log.high_watermark) == (2, 2)
 
 
+def test_a_replica_starts_where_its_leader_does_although_its_high_watermark_lags(
+    tmp_path: Path,
+) -> None:
+    """KAFKA-9491, KAFKA-16452."""
+    with replica(tmp_path) as log_dir:
+        log = make(log_dir)
+        log.append(SourceBatches(placed(0) + placed(1) + placed(2)), NOW, Origin.FOLLOWER)
+        assert log.start_at(2) == 2
+        assert (log.log_start_offset, log.high_watermark) == (2, 2)
+        assert log.start_at(9) == 3, "at most the log end"
+        assert log.start_at(1) == 3
+
+
 def test_a_new_replica_is_empty_and_follows(tmp_path: Path) -> None:
     with replica(tmp_path) as log_dir:
         log = make(log_dir)
         assert (log.is_following, log.high_watermark, log.known_high_watermark) == (True, 0, 0)
         log.append(SourceBatches(placed(0)), NOW, Origin.FOLLOWER)
         assert log.high_watermark == 0
+
+
+@pytest.mark.parametrize(("ahead_ms", "counts"), [(900, True), (60_000, False)])
+def test_append_times_of_a_leader_that_was_killed_are_not_given_again(
+    tmp_path: Path, ahead_ms: int, counts: bool
+) -> None:
+    log_dir = LogDir.open(
+        tmp_path,
+        broker_config=BrokerConfig(),
+        topic_config=lambda topic: TopicConfig(),
+        now_ms=NOW,
+        files=UnsyncedFiles(),
+        assigned=ASSIGNED,
+    )
+    log = make(log_dir)
+    log.become_leader(5, is_replicated=True)
+    log_dir.save_stamps()
+    append(log, NOW, now=NOW + ahead_ms)
+    log_dir.close(clean=False)
+    log_dir = LogDir.open(
+        tmp_path,
+        broker_config=BrokerConfig(),
+        topic_config=lambda topic: TopicConfig(),
+        now_ms=NOW - 5_000,  # the machine's clock went back meanwhile
+        files=UnsyncedFiles(),
+        assigned=ASSIGNED,
+    )
+    assert log_dir.stamps.last_ms == (NOW + ahead_ms if counts else NOW)
+    assert log_dir.logs[PARTITION].floor.last == NOW + ahead_ms, "it goes on from there"
+    log_dir.close(clean=False)
 
 
 # The clean stop.

@@ -6,8 +6,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from storelogs import (
     NOW,
     TOPIC_ID,
@@ -280,6 +284,98 @@ def test_a_replica_is_given_no_batch_that_is_not_in_the_log(tmp_path: Path) -> N
         assert log.high_watermark == 9
         assert log.look().read(1, 1000).size, "consumers are told of the gap"
         assert not log.look(to_end=True).read(1, 1000).size
+
+
+# Lookups.
+
+
+TIMES = st.lists(st.lists(st.sampled_from([-1, *range(NOW, NOW + 9)]), min_size=1, max_size=3))
+
+
+@examples(3)
+@given(TIMES, st.integers(0, 60), st.integers(0, 60), st.sampled_from([0, 200, 4096]))
+def test_lookups_by_time_end_at_the_high_watermark(
+    batches: list[list[int]], read: int, start: int, interval: int
+) -> None:
+    config = TopicConfig(segment_bytes=700, index_interval_bytes=interval)
+    with TemporaryDirectory() as directory, leader(Path(directory), config=config) as log:
+        times: list[int] = []
+        ends = [0]
+        for batch in batches:
+            append(log, *batch)
+            times += batch
+            ends.append(len(times))
+        end = max(offset for offset in ends if offset <= read)
+        log.move_high_watermark(end)
+        log.delete_records(min(start, end))
+        readable = range(log.log_start_offset, end)
+        found = log.find_max_timestamp()
+        if not readable:
+            assert found is None
+        else:
+            top = max(times[offset] for offset in readable)
+            first = next(offset for offset in readable if times[offset] == top)
+            assert found is not None
+            assert (found.timestamp, found.offset) == (top, first)
+        for target in range(NOW, NOW + 9):
+            first_at = next((offset for offset in readable if times[offset] >= target), None)
+            answer = log.find_by_timestamp(target)
+            assert (None if answer is None else answer.offset) == first_at
+        view = log.look()
+        assert view.time_stats()[0].records <= end
+        by_append = log.find_by_append_time(NOW)
+        assert (by_append is None) == (not readable)
+        assert all(offset <= end for offset in log.offsets_before(1 << 62, 99, NOW))
+
+
+def test_committed_readers_find_the_largest_time_that_is_stable(tmp_path: Path) -> None:
+    with leader(tmp_path) as log:
+        append(log, NOW)
+        append_in_transaction(log, 9)
+        append(log, NOW + 5)
+        log.move_high_watermark(3)
+        found = log.find_max_timestamp(committed=True)
+        assert found is not None
+        assert found.offset == 0
+        found = log.find_max_timestamp()
+        assert found is not None
+        assert found.offset == 2
+
+
+# Retention and deletion.
+
+
+def test_nothing_behind_the_high_watermark_is_deleted(tmp_path: Path) -> None:
+    config = TopicConfig(segment_bytes=300, retention_ms=1000, index_interval_bytes=0)
+    with leader(tmp_path, config=config) as log:
+        for _ in range(30):
+            append(log, NOW)
+        log.move_high_watermark(11)
+        log.apply_retention(NOW + 10_000, 0)
+        assert 0 < log.log_start_offset <= 11
+        with pytest.raises(RequestRefused) as caught:
+            log.delete_records(12)
+        assert caught.value.code == ErrorCode.offset_out_of_range
+        assert log.delete_records(-1) == 11
+        log.move_high_watermark(30)
+        log.apply_retention(NOW + 10_000, 0)
+        assert (log.log_start_offset, log.log_end_offset) == (30, 30)
+
+
+def test_nothing_behind_the_high_watermark_is_cleaned(tmp_path: Path) -> None:
+    config = TopicConfig(
+        segment_bytes=300,
+        index_interval_bytes=0,
+        cleanup_policy=frozenset({"compact"}),
+        min_cleanable_dirty_ratio=0,
+    )
+    with leader(tmp_path, config=config) as log:
+        for _ in range(30):
+            append(log, NOW, key=b"k")
+        log.move_high_watermark(11)
+        chosen = log.cleanable(NOW + 10_000)
+        assert chosen is not None
+        assert chosen.end <= 11
 
 
 # Restarts.

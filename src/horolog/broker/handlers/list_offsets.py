@@ -265,7 +265,7 @@ def _look(log: ReadableLog, timestamp: int, version: int, committed: bool) -> Fo
             end_offset = log.readable_end(committed=committed)
             return Found(offset=end_offset, leader_epoch=log.leader_epoch)
         case SpecialTimestamp.MAX_TIMESTAMP:
-            return _readable(log, log.find_max_timestamp(), committed=committed)
+            return _readable(log, log.find_max_timestamp(committed=committed), committed=committed)
         case SpecialTimestamp.EARLIEST | SpecialTimestamp.EARLIEST_LOCAL:
             epoch, start = log.earliest
             return Found(offset=start, leader_epoch=epoch)

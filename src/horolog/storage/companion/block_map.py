@@ -275,17 +275,24 @@ class BlockMap:
         is_known = self._summary is not None and self._summary[0] == size
         return is_known or _covered(self.entries(size)) == size
 
-    def times(self, size: int, from_offset: int = 0) -> TimeStats | None:
+    def times(
+        self, size: int, from_offset: int = 0, to_offset: int | None = None
+    ) -> TimeStats | None:
         """Return the statistics of the first `size` bytes; None if the map does not prove them.
 
         The statistics equal those of a scan of the records. Blocks that end before `from_offset`
-        are left out.
+        are left out, and those that end after `to_offset`.
         """
         entries = self.entries(size)
         blocks = blocks_of(entries)
         if _covered(entries) != size or not all(block.is_exact for block in blocks):
             return None
-        counted = (block.times for block in blocks if block.next_offset > from_offset)
+        counted = (
+            block.times
+            for block in blocks
+            if block.next_offset > from_offset
+            and (to_offset is None or block.next_offset <= to_offset)
+        )
         return reduce(TimeStats.followed_by, counted, NO_RECORDS)
 
     def look(self, size: int) -> "MapLook":

@@ -61,6 +61,7 @@ _logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_UNSAVED_STAMPS_MS = 10_000  # the clock of append times is written down each second
 _AT_ONCE = -(1 << 63)  # before any monotonic time
 
 
@@ -345,13 +346,17 @@ class LogDir:
                 and not self._root_of(partition).was_clean
                 and floor_ms is not None
                 and (span is None or floor_ms != span.floor_ms)
-                and not log.is_following
+                and (not log.is_following or self._may_have_led(floor_ms, saved))
                 and is_known(partition.topic)
             ):
                 self.stamps.rise(floor_ms)
         self.settled_ms = self.stamps.last_ms
         self.note_ahead(self.logs)
         self.try_to_save_stamps()
+
+    def _may_have_led(self, floor_ms: int, saved: StampState) -> bool:
+        """Return True if a log that follows now may have been given append times by this clock."""
+        return self._is_of_cluster and floor_ms - saved.clock_ms <= _UNSAVED_STAMPS_MS
 
     def lower_stamps(self, clock_ms: int) -> None:
         """Lower the clock of append times. Logs whose floors are ahead of it then keep them."""
@@ -495,7 +500,7 @@ class LogDir:
     def _take(self, log: Log) -> None:
         log.checkpoint = self.checkpoint
         log.stamps = self.stamps
-        log.keeps_cut = not self._is_of_cluster
+        log.is_of_cluster = self._is_of_cluster
         self.logs[TopicPartition(log.topic, log.partition)] = log
 
     def _make(

@@ -104,8 +104,8 @@ class AppendableLog(ReadableLog):
         "cleaning_to",
         "directory",
         "flusher",
+        "is_of_cluster",
         "is_settled",
-        "keeps_cut",
         "producers",
         "removed_files",
         "stamps",
@@ -150,8 +150,8 @@ class AppendableLog(ReadableLog):
         self.cleaning_to = parts.cleaning_to
         """Offset up to which a pass that has not ended may have removed records."""
         """All records before this offset were cleaned; None if it never was."""
-        self.keeps_cut = True
-        """Whether a truncation sets aside what it takes off the log."""
+        self.is_of_cluster = False
+        """Whether controllers decide its role: truncations are usual, and set nothing aside."""
         self.truncated_to: int | None = None
         """Log end after a truncation that the checkpoints on the disk do not know yet."""
         self.truncations = 0

@@ -243,8 +243,14 @@ class Log(AppendableLog):
             self.find_unstable()
 
     def start_at(self, offset: int) -> int:
-        """Advance the log start to the source's, at most to the high watermark; return it."""
+        """Advance the log start to the source's, at most to the high watermark; return it.
+
+        In a cluster the high watermark is raised to the start: what the leader has deleted was
+        committed (KAFKA-9491, KAFKA-16452).
+        """
         with self.exclusively():
+            if self.is_of_cluster:
+                self.move_high_watermark(offset)
             self._start_at(min(offset, self.high_watermark))
             return self.log_start_offset
 

@@ -401,12 +401,18 @@ class ReadableLog:
         found = offsets_before(segments, ms, count, start, end_offset, now_ms)
         return [offset for offset in found if offset <= end_offset]
 
-    def find_max_timestamp(self) -> TimestampOffset | None:
-        """Find the first record with the largest timestamp."""
-        start = self.log_start_offset
+    def find_max_timestamp(self, *, committed: bool = False) -> TimestampOffset | None:
+        """Find the first record with the largest timestamp.
+
+        In a cluster only what a consumer of the isolation level can read counts, so that all
+        replicas find the same.
+        """
+        start, end_offset = self.log_start_offset, None
+        if self.known_high_watermark is not None:
+            end_offset = self.readable_end(committed=committed)
         segments = self.segments_from(start)
         self.index_checks.need_no_check(segments[:-1])
-        found = find_max_timestamp(segments, start, self._max_batch_bytes)
+        found = find_max_timestamp(segments, start, self._max_batch_bytes, end_offset)
         return None if found is None or self._is_hidden(found.offset) else found
 
     @property

@@ -119,7 +119,7 @@ class Truncator:
         end = last.end.next_offset
         recovery_point, high_watermark = log.flusher.recovery_point, log.known_high_watermark or 0
         marks = log.log_start_offset, high_watermark, log.cleaner_point or 0
-        if log.keeps_cut:
+        if not log.is_of_cluster:
             truncation.needs_checkpoint = anew or max(recovery_point, *marks) > end
         else:
             truncation.needs_checkpoint = max(marks) > end
@@ -190,7 +190,7 @@ def _going(segment: Segment) -> _Going:
 
 def _cut_at(log: AppendableLog, segment: Segment, position: int, now_ms: int) -> _Cut:
     facts, size = segment.indexes.scan(position), segment.size
-    if position < size and log.keeps_cut:
+    if position < size and not log.is_of_cluster:
         times = segment.append_times.kept_from(facts.next_offset)
         file = segment.log.open()
         kept = keep_stretch(log.files, file, position, size, now_ms, times)
@@ -238,7 +238,7 @@ def _set_aside_going(log: AppendableLog, truncation: _Truncation) -> None:
     while truncation.going:
         segment, times = truncation.going[-1]
         path = segment.log.path
-        if segment.size and log.keeps_cut and log.files.exists(path):
+        if segment.size and not log.is_of_cluster and log.files.exists(path):
             kept = keep_file(log.files, path, path, truncation.now_ms, times)
             _set_aside(log, kept, segment.base_offset, segment.size)
         for suffix in names.SEGMENT_SUFFIXES:

@@ -309,7 +309,8 @@ class LogView:
     def time_stats(self) -> tuple[TimeStats, int]:
         """Return statistics of the times of all readable records, from block maps alone.
 
-        The block that has the log start counts as a whole.
+        The block that has the log start counts as a whole; one that has the high watermark of a
+        cluster does not count.
 
         Returns:
             The times, and how many offsets are in segments without a whole block map: these are
@@ -317,9 +318,10 @@ class LogView:
         """
         known, unknown, start = NO_RECORDS, 0, self.log_start_offset
         for segment, end_offset, size in with_ends(self._from(start)):
-            found = segment.blocks.times(size, start)
+            end = self.high_watermark if self.has_limit else end_offset
+            found = segment.blocks.times(size, start, end)
             if found is None:
-                unknown += end_offset - max(start, segment.base_offset)
+                unknown += max(0, min(end, end_offset) - max(start, segment.base_offset))
             else:
                 known = known.followed_by(found)
         return known, unknown

@@ -15,7 +15,7 @@ times before 1970.
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from typing import NamedTuple
@@ -255,27 +255,45 @@ def offsets_before(
 
 
 def find_max_timestamp(
-    segments: Sequence[SegmentReader], from_offset: int, max_batch_bytes: int
+    segments: Sequence[SegmentReader],
+    from_offset: int,
+    max_batch_bytes: int,
+    end_offset: int | None = None,
 ) -> TimestampOffset | None:
     """Find the first record with the largest timestamp (KIP-734); None in an empty log.
 
     Where no record has a timestamp this is the first record, with -1, as in Kafka.
+
+    Args:
+        end_offset: end of a batch, behind which no record counts; None for the log end.
     """
     best: TimestampOffset | None = None
+    if end_offset is not None:
+        while len(segments) > 1 and segments[-1].base_offset >= end_offset:
+            segments = segments[:-1]
+        largest = segments[-1].largest_to_search()
+        if segments[-1].end.next_offset > end_offset and (
+            largest is None or largest.offset >= end_offset
+        ):
+            best = _largest_before(segments[-1], from_offset, max_batch_bytes, end_offset)
+            segments = segments[:-1]
     largest_times = [segment.largest_to_search() for segment in segments]
     tops = [NO_TIMESTAMP if largest is None else largest.timestamp for largest in largest_times]
     highest = max((top for top in tops if top != NO_TIMESTAMP), default=None)
-    if highest is not None:  # where it should be, and is unless records there are gone
-        best = _largest_in(segments[tops.index(highest)], from_offset, max_batch_bytes)
-        if best is not None and best.timestamp >= highest:
-            return best
-        best = None
+    if highest is not None and (best is None or highest >= best.timestamp):
+        # Where it should be, and is unless records there are gone.
+        found = _largest_in(segments[tops.index(highest)], from_offset, max_batch_bytes)
+        if found is not None and found.timestamp >= highest:
+            return found
+    last, best = best, None
     for segment, top in zip(segments, tops, strict=True):
         if segment.size == 0 or (best is not None and not _is_better(top, best)):
             continue
         found = _largest_in(segment, from_offset, max_batch_bytes)
         if found is not None and (best is None or _is_better(found.timestamp, best)):
             best = found
+    if best is None or (last is not None and _is_better(last.timestamp, best)):
+        return last
     return best
 
 
@@ -294,8 +312,48 @@ def _largest_in(
     start = 0
     if largest is not None and largest.offset >= from_offset:
         start = segment.indexes.position_before(largest.offset, end)
+    target = None if largest is None else largest.timestamp
+    headers = segment.headers(start, end)
+    return _largest_of(segment, headers, target, from_offset, max_batch_bytes)
+
+
+def _largest_before(
+    segment: SegmentReader, from_offset: int, max_batch_bytes: int, end_offset: int
+) -> TimestampOffset | None:
+    """Find the largest timestamp in the batches of a segment that end before an offset.
+
+    Up to the last entry of the offset index before there, the time index has it.
+    """
+    found = segment.locate(end_offset)
+    end = segment.size if found is None else found[0]
+    indexes, best = segment.indexes, None
+    last_start = indexes.position_before(end_offset - 1, segment.size)
+    with suppress(FileMissing, CorruptIndex):
+        entry = indexes.times.last_before(end_offset)
+        if entry.timestamp != NO_TIMESTAMP and entry.offset >= from_offset:
+            start = min(indexes.position_before(entry.offset, segment.size), last_start)
+            headers = segment.headers(start, end)
+            best = _largest_of(segment, headers, entry.timestamp, from_offset, max_batch_bytes)
+            if best is not None and best.timestamp != entry.timestamp:
+                best = None  # that batch is not what the entry says
+    start = 0 if best is None else last_start
+    headers = segment.headers(start, end)
+    found_last = _largest_of(segment, headers, None, from_offset, max_batch_bytes)
+    if best is None or (found_last is not None and _is_better(found_last.timestamp, best)):
+        return found_last
+    return best
+
+
+def _largest_of(
+    segment: SegmentReader,
+    headers: Iterable[tuple[int, BatchHeader]],
+    target: int | None,
+    from_offset: int,
+    max_batch_bytes: int,
+) -> TimestampOffset | None:
+    """Find the first record with the largest timestamp in these batches, up to the target."""
     best: TimestampOffset | None = None
-    for position, header in segment.headers(start, end):
+    for position, header in headers:
         if header.last_offset < from_offset:
             continue
         if best is not None and not _is_better(header.max_timestamp, best):
@@ -310,6 +368,6 @@ def _largest_in(
         found = find_equal(batch, header, top, from_offset, max_bytes=max_batch_bytes)
         if found is not None and (best is None or _is_better(found[0], best)):
             best = TimestampOffset(*found, header.leader_epoch)
-        if best is not None and largest is not None and best.timestamp == largest.timestamp:
+        if best is not None and best.timestamp == target:
             break
     return best
