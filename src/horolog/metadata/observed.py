@@ -93,7 +93,7 @@ class ObservedLog:
         log = open_metadata_log(
             files, log_dir, now, synced=start if snapshots else None, committed=start
         )
-        log.keeps_cut = False  # what is cut is fetched again, or was never committed
+        log.is_of_cluster = True  # what is cut is fetched again, or was never committed
         self = cls(files, log_dir, log, snapshots, now_ms)
         if not log.log_start_offset <= start <= log.log_end_offset:
             if start < log.log_start_offset:  # the snapshot before the log is lost
