@@ -126,7 +126,7 @@ __getattr__, __dir__ = lazy_names(
         "connection": "Connection NoAnswer ReusedMemory",
         "deadline": "Deadline",
         "fetch_ahead": "FetchAhead",
-        "fetch_session": "FetchLimits FetchPosition ClientFetchSession",
+        "fetch_session": "FetchLimits FetchPosition FetchingReplica ClientFetchSession",
         "fetching": "Fetched PartitionFetch",
         "groups": "CommittedOffset GroupDescription GroupListing GroupMember Groups",
         "kafka_lag": "group_lags",

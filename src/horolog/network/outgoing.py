@@ -111,6 +111,7 @@ class OutgoingConnection:
         timeout_ms: int,
         version: int | None = None,
         memory: Memory | None = None,
+        on: Abilities | None = None,
     ) -> Any:
         """Send a request, and return the body of its response.
 
@@ -118,6 +119,7 @@ class OutgoingConnection:
             timeout_ms: for connecting and the response; the connection is closed after it.
             version: of the request; None for the highest that both support.
             memory: for a response above 64 KiB; it is called again for more when it is full.
+            on: result of `connected`; the request is not sent on a later connection.
 
         Raises:
             NoAnswer: no connection, or no response in time.
@@ -127,9 +129,9 @@ class OutgoingConnection:
         """
         by_s = self._loop.time() + timeout_ms / 1000
         if asyncio.current_task() is None:  # begun without one, and a timeout needs it
-            asking = self._ask(api_key, fields, by_s, version, memory)
+            asking = self._ask(api_key, fields, by_s, version, memory, on)
             return await self._loop.create_task(asking)
-        return await self._ask(api_key, fields, by_s, version, memory)
+        return await self._ask(api_key, fields, by_s, version, memory, on)
 
     async def _ask(
         self,
@@ -138,8 +140,11 @@ class OutgoingConnection:
         by_s: float,
         version: int | None,
         memory: Memory | None,
+        on: Abilities | None,
     ) -> Any:
         opened = await self._open(by_s)
+        if on is not None and opened.abilities is not on:
+            raise NoAnswer(f"{self.address} (the connection was lost)")
         if version is None:
             version = opened.abilities.version(api_key)
         return await opened.responses.ask(api_key, version, fields, by_s, memory)

@@ -42,6 +42,9 @@ FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
 """Pauses after errors of a leader as a whole."""
 
+FAILURES: Final = 3
+"""Errors in a row after which a leader that does not answer is reported."""
+
 SILENT_MS: Final = 2_000
 """Silence of a leader, beyond its own wait, after which it counts as not answering."""
 
@@ -137,6 +140,8 @@ class LeaderFetcher:
         while True:
             try:
                 await self._ask_once()
+                if self._failures >= FAILURES:
+                    _LOG.info("%s is followed again", self._title)
                 self._failures, self.why = 0, None
             except (HorologError, OSError) as error:
                 await self._pause_after(error)
@@ -147,8 +152,11 @@ class LeaderFetcher:
     async def _pause_after(self, error: Exception) -> None:
         """Wait after an error of the leader as a whole, and have the source looked at again."""
         why = str(error)
-        if why != self.why and isinstance(error, AuthenticationFailed | RequestRefused):
-            _LOG.error("%s cannot be followed: %s", self._title, why)
+        if isinstance(error, AuthenticationFailed | RequestRefused):
+            if why != self.why:
+                _LOG.error("%s cannot be followed: %s", self._title, why)
+        elif self._failures == FAILURES:
+            _LOG.warning("%s cannot be followed now: %s", self._title, why)
         self.why = why
         pause_s = min(FIRST_PAUSE_S * 2 ** min(self._failures, 16), LONGEST_PAUSE_S)
         self._failures += 1
