@@ -114,9 +114,10 @@ def test_a_lookup_of_one_partition_is_decoded_by_hand(version: int) -> None:
 
 def test_a_lookup_of_a_replica_is_left_to_the_schema() -> None:
     for version in VERSIONS[ApiKey.LIST_OFFSETS]:
-        fields = {**lookup_fields("clicks", {3: -1}), "replica_id": 2}
-        body = encoded(ApiKey.LIST_OFFSETS, version, fields)
-        assert read_lookup(frame_of(ApiKey.LIST_OFFSETS, version, "me", body)) is None
+        for replica_id in (2, -2):
+            fields = {**lookup_fields("clicks", {3: -1}), "replica_id": replica_id}
+            body = encoded(ApiKey.LIST_OFFSETS, version, fields)
+            assert read_lookup(frame_of(ApiKey.LIST_OFFSETS, version, "me", body)) is None
 
 
 def test_what_ends_early_is_left_to_the_schema() -> None:

@@ -47,6 +47,7 @@ _LOOKED_UP: Final = Struct(">iiiq")
 _FLEXIBLE_LOOKUP: Final = Struct(">BibBB")  # the header's tags first
 _FLEXIBLE_LOOKED_UP: Final = Struct(">Biiq")
 _ANY_EPOCH: Final = -1
+_CONSUMER: Final = -1  # replica id
 
 TEXT_LENGTH: Final = Struct(">h")
 
@@ -185,7 +186,7 @@ def read_lookup(frame: bytes) -> SingleLookup | None:
             is_single = partitions == 1 and len(frame) == at + _LOOKED_UP_V1.size
     except WRONG:
         return None
-    if not is_single or replica >= 0:  # a broker's reads to the log end
+    if not is_single or replica != _CONSUMER:  # others may see the log end
         return None
     return _new(
         SingleLookup,

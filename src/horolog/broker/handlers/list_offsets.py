@@ -56,6 +56,8 @@ T = TypeVar("T")
 
 _FLAGS: Final = BY_APPEND_TIME | BY_CREATE_TIME
 AT_ONCE: Final = 100  # partitions; a search of each takes a tenth of a millisecond
+_CONSUMER: Final = -1
+"""Replica id of consumers. As in Kafka all others, also that of debuggers, see the log end."""
 _UNAVAILABLE_SINCE: Final = 5
 _EPOCH_FROM: Final = 4  # of versions, whose answers have the leader epoch
 _INT64_MAX: Final = (1 << 63) - 1
@@ -116,8 +118,7 @@ async def list_offsets(
         times.update((topic.name, partition.partition_index) for partition in topic.partitions)
     repeated = {partition for partition, count in times.items() if count > 1}
     topics: list[ListOffsetsTopicResponse] = []
-    is_replica = broker.replicas is not None and request.body.replica_id >= 0
-    is_replica &= request.peer.listener.name == broker.config.inter_broker_listener_name
+    is_replica = broker.replicas is not None and request.body.replica_id != _CONSUMER
     for topic in request.body.topics:
         asked = Asked(request.version, request.body.isolation_level, topic.name, is_replica)
         answers: list[ListOffsetsPartitionResponse] = []
