@@ -68,6 +68,7 @@ from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from horolog.wire.api import ApiKey
 
 if TYPE_CHECKING:
+    from horolog.broker.cluster.condition import ClusterCondition
     from horolog.broker.cluster.relaying import Relay
 
 _LOG = logging.getLogger(__name__)
@@ -189,9 +190,13 @@ class BrokerParts:
             self.producer_ids.next,
             clock,
         )
-        self.open_transactions = OpenTransactions(self.topics, self.transactions)
+        self.open_transactions = OpenTransactions(
+            self.topics, self.transactions, lambda: self.other_coordinators is None
+        )
         self.relay: Relay | None = None
         """Passes requests on to the controllers of a cluster; None where the broker is alone."""
+        self.condition: ClusterCondition | None = None
+        """Condition of the broker in its cluster; None where it is alone."""
         self.faults: Faults | None = None
         """The faults that tests set; None where the broker was started without them."""
         self.left_behind = opened.left_behind

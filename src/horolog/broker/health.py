@@ -15,6 +15,8 @@ append-time-ahead  a partition whose append times are ahead of the clock, by `va
                    or the clock of append times of the broker
 set-aside          what recovery took off a log and keeps, `value` bytes
 disk-nearly-full   `value` bytes are left for the log directory
+
+`cluster.condition` has the kinds of a broker of a cluster.
 """
 
 import asyncio
@@ -51,7 +53,7 @@ async def wrong_with(broker: BrokerParts, sees: Callable[[str], bool] = _everyth
     Args:
         sees: whether a topic may be in the list.
     """
-    turns, wrong = TimeSlice(), []
+    turns, wrong, condition = TimeSlice(), list[Wrong](), broker.condition
     refusal = broker.partitions.refusal
     if refusal is not None:
         wrong.append(Wrong("lost", str(broker.log_dir_path), None, refusal[:_LONGEST]))
@@ -65,7 +67,11 @@ async def wrong_with(broker: BrokerParts, sees: Callable[[str], bool] = _everyth
             partition = broker.partitions.find(topic.name, index)
             if partition is None:
                 name = f"{topic.name}-{index}"
-                reason = broker.partitions.why_offline(topic.name, index)
+                reason = broker.partitions.why_unreadable(topic.name, index)
+                if reason is None:
+                    if condition is not None:  # it has no replica here
+                        continue
+                    reason = broker.partitions.why_offline(topic.name, index)
                 wrong.append(Wrong("offline", name, None, reason[:_LONGEST]))
             else:
                 served.append(partition)
@@ -78,7 +84,10 @@ async def wrong_with(broker: BrokerParts, sees: Callable[[str], bool] = _everyth
         wrong.append(
             Wrong("uncleanable", left_out.name, None, f"it is not compacted: {why}"[:_LONGEST])
         )
-    wrong += await _not_followed(broker, sees)
+    if condition is None:
+        wrong += await _not_followed(broker, sees)
+    else:
+        wrong += await condition.wrong(turns, sees)
 
     def of_files() -> list[Wrong]:
         return [*_wrong_with_disk(broker), *chain.from_iterable(map(_set_aside, served))]
@@ -90,11 +99,18 @@ async def wrong_with(broker: BrokerParts, sees: Callable[[str], bool] = _everyth
 KINDS: Final = (
     "lost",
     "metadata-lost",
+    "fenced",
+    "no-controller",
+    "without-leader",
     "offline",
+    "under-min-isr",
     "flush-failed",
     "not-followed",
     "gap",
     "hanging",
+    "under-replicated",
+    "internal-topics",
+    "retention-apart",
     "uncleanable",
     "disk-nearly-full",
     "append-time-ahead",

@@ -17,6 +17,7 @@ from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 from transactional import Producer
 
 from horolog.broker import FAMILIES, ProcessNumbers, Scrape
+from horolog.broker.health import KINDS
 from horolog.client import CommittedOffset
 from horolog.clock import ManualClock
 from horolog.network import RequestTimes
@@ -369,7 +370,7 @@ def test_a_page_has_a_bound_and_says_how_much_it_lacks(
     cut = scrape(broker)
     assert counted(cut) == 30
     assert cut.value("horolog_metrics_left_out") == counted(whole) - 30
-    assert len(cut.of("horolog_health_problems")) == 11, "what alerts need most comes first"
+    assert len(cut.of("horolog_health_problems")) == len(KINDS), "what alerts need most comes first"
     assert cut.value("kafka_controller_kafkacontroller_globaltopiccount") == 5
 
 

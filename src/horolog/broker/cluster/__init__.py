@@ -1,5 +1,6 @@
 """Broker of an Apache Kafka (KRaft) cluster; imported only where a node joins one.
 
+condition          problems of the broker and its partitions, and their numbers
 controllers        finds the active controller, and asks it: on the event loop, or in a thread
 other_brokers      connections to other brokers
 placement          who leads, who is a broker, who coordinates, by the controllers' metadata

@@ -6,6 +6,7 @@ A coordinator writes markers before it forgets a partition, and adds the partiti
 it are appended. So both are compared at one moment, between two steps of the event loop.
 """
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from horolog.broker.coordinators.group_lag import append_time_of
@@ -71,10 +72,21 @@ class FirstOpen(NamedTuple):
 
 
 class OpenTransactions:
-    """Open transactions of a broker's partitions. For the event loop's thread only."""
+    """Open transactions of a broker's partitions. For the event loop's thread only.
 
-    def __init__(self, topics: TopicRegistry, transactions: TransactionCoordinator) -> None:
+    Args:
+        is_coordinated_here: returns whether no other broker coordinates transactions. Otherwise it
+            is unknown which of them hang.
+    """
+
+    def __init__(
+        self,
+        topics: TopicRegistry,
+        transactions: TransactionCoordinator,
+        is_coordinated_here: Callable[[], bool],
+    ) -> None:
         self._topics = topics
+        self._is_coordinated_here = is_coordinated_here
         self._transactions = transactions
 
     def first_of(self, partition: Partition) -> FirstOpen | None:
@@ -87,7 +99,7 @@ class OpenTransactions:
         if not partition.log.has_open_transactions:
             return []
         topic = self._topics.find(partition.topic)
-        is_led = topic is not None and not topic.followed
+        is_led = topic is not None and not topic.followed and self._is_coordinated_here()
         is_known = is_led and not self._transactions.is_loading
         where, found = TopicPartition(partition.topic, partition.index), []
         for producer_id, epoch, first_offset in partition.open_transactions(most):

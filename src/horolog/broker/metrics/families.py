@@ -94,12 +94,66 @@ PARTITIONS: Final = Family(
 LEADERS: Final = Family(
     "kafka_server_replicamanager_leadercount",
     "gauge",
-    "Partitions that this broker leads: all but those that it follows.",
+    "Partitions that this broker leads.",
 )
 UNDER_REPLICATED: Final = Family(
     "kafka_server_replicamanager_underreplicatedpartitions",
     "gauge",
-    "Always 0: there is one replica of each partition.",
+    "Partitions led here whose replicas are not all in sync; 0 where the broker is alone.",
+)
+UNDER_MIN_ISR: Final = Family(
+    "kafka_server_replicamanager_underminisrpartitioncount",
+    "gauge",
+    "Partitions led here with fewer in-sync replicas than min.insync.replicas, in a cluster.",
+)
+AT_MIN_ISR: Final = Family(
+    "kafka_server_replicamanager_atminisrpartitioncount",
+    "gauge",
+    "Partitions led here with just min.insync.replicas in-sync replicas, in a cluster.",
+)
+ISR_SHRINKS: Final = Family(
+    "kafka_server_replicamanager_isrshrinks_total",
+    "counter",
+    "Replicas that this broker has taken out of the in-sync replicas, in a cluster.",
+)
+ISR_EXPANDS: Final = Family(
+    "kafka_server_replicamanager_isrexpands_total",
+    "counter",
+    "Replicas that have joined the in-sync replicas of a partition led here, in a cluster.",
+)
+FAILED_ISR_UPDATES: Final = Family(
+    "kafka_server_replicamanager_failedisrupdates_total",
+    "counter",
+    "Proposals of in-sync replicas that the controllers did not take, in a cluster.",
+)
+REPLICA_LAG: Final = Family(
+    "horolog_replica_lag_offsets",
+    "gauge",
+    "Offsets that a replica lacks of a partition led here, by its broker, in a cluster; without "
+    "partitions the most of a topic.",
+    ("topic", "replica"),
+    by_partition=True,
+)
+BROKER_STATE: Final = Family(
+    "kafka_server_kafkaserver_brokerstate",
+    "gauge",
+    "State in a cluster: 1 starting, 2 recovery, 3 running, 6 controlled shutdown.",
+)
+FENCED: Final = Family(
+    "horolog_broker_fenced",
+    "gauge",
+    "1 while the controllers have fenced this broker, in a cluster.",
+)
+APPLIED_OFFSET: Final = Family(
+    "kafka_server_broker_metadata_metrics_last_applied_record_offset",
+    "gauge",
+    "Offset of the last record of the controllers' metadata log that is applied, in a cluster.",
+)
+APPLIED_LAG: Final = Family(
+    "kafka_server_broker_metadata_metrics_last_applied_record_lag_ms",
+    "gauge",
+    "Milliseconds since the controllers wrote that record. An idle controller writes one each half "
+    "second.",
 )
 OFFLINE_REPLICAS: Final = Family(
     "kafka_server_replicamanager_offlinereplicacount",
@@ -109,10 +163,13 @@ OFFLINE_REPLICAS: Final = Family(
 OFFLINE_PARTITIONS: Final = Family(
     "kafka_controller_kafkacontroller_offlinepartitionscount",
     "gauge",
-    "Partitions without a leader: those whose log could not be read.",
+    "Partitions without a leader: those whose log could not be read; in a cluster, those of all "
+    "brokers.",
 )
 ACTIVE_CONTROLLERS: Final = Family(
-    "kafka_controller_kafkacontroller_activecontrollercount", "gauge", "Always 1: this broker."
+    "kafka_controller_kafkacontroller_activecontrollercount",
+    "gauge",
+    "1 where this broker is alone, and its own controller; 0 in a cluster.",
 )
 TOPICS: Final = Family("kafka_controller_kafkacontroller_globaltopiccount", "gauge", "Topics.")
 ALL_PARTITIONS: Final = Family(
@@ -141,7 +198,11 @@ LOG_SIZE: Final = Family(
 SEGMENTS: Final = Family(
     "kafka_log_log_numlogsegments", "gauge", "Segments.", _TOPIC, by_partition=True
 )
-BROKERS: Final = Family("kafka_brokers", "gauge", "Always 1.")
+BROKERS: Final = Family(
+    "kafka_brokers",
+    "gauge",
+    "Brokers of the cluster that are not fenced; 1 where this one is alone.",
+)
 TOPIC_PARTITIONS: Final = Family(
     "kafka_topic_partitions", "gauge", "Partitions of a topic, served or offline.", _TOPIC
 )

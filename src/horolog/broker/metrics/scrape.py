@@ -10,6 +10,7 @@ from horolog.broker.broker import BrokerParts
 from horolog.broker.health import KINDS, wrong_with
 from horolog.broker.metrics import families as of
 from horolog.broker.metrics.cleaning import add_cleaning
+from horolog.broker.metrics.cluster import add_cluster
 from horolog.broker.metrics.exposition import Exposition
 from horolog.broker.metrics.groups import GroupNumbers
 from horolog.broker.metrics.process import ProcessNumbers
@@ -59,7 +60,9 @@ class Scrape:
         found.add(of.MESSAGES_IN, appended.records)
         found.add(of.BYTES_IN, appended.size)
         await self._add_traffic(found, turns)
-        await self._add_following(turns, found, by_partition=by_partition)
+        if self._broker.condition is None:
+            await self._add_following(turns, found, by_partition=by_partition)
+        await add_cluster(found, self._broker, turns, by_partition=by_partition)
         await add_cleaning(found, self._broker, turns, by_partition=by_partition)
         await self._transactions.add(found, turns, by_partition=by_partition)
         await self._groups.add(found, turns, by_partition=by_partition)
@@ -102,7 +105,8 @@ class Scrape:
         """Add the metrics of logs, and return the counts of each topic's partitions."""
         broker = self._broker
         now_ms = broker.clock.now_ms()
-        served = offline = followed = 0
+        served = offline = followed = every = 0
+        in_cluster = broker.condition is not None
         topics = []
         for topic in broker.topics:
             numbers: list[tuple[int, ...]] = []
@@ -115,6 +119,11 @@ class Scrape:
                 partition = broker.partitions.find(topic.name, index)
                 if partition is None:
                     until.append(None)
+                    is_unreadable = not in_cluster
+                    if in_cluster:
+                        reason = broker.partitions.why_unreadable(topic.name, index)
+                        is_unreadable = reason is not None
+                    offline += is_unreadable
                     continue
                 complete = broker.partitions.complete.until(topic, partition)
                 until.append(complete.ms)
@@ -142,21 +151,24 @@ class Scrape:
                     found.add(family, count, topic.name, reason)
             found.add(of.TOPIC_PARTITIONS, len(topic.partitions), topic.name)
             served += len(numbers)
-            offline += len(topic.partitions) - len(numbers)
+            every += len(topic.partitions)
             followed += len(numbers) * topic.followed
-        for family, number in (
-            (of.PARTITIONS, served),
+        alone = (
             (of.LEADERS, served - followed),
             (of.UNDER_REPLICATED, 0),
-            (of.OFFLINE_REPLICAS, offline),
             (of.OFFLINE_PARTITIONS, offline),
             (of.ACTIVE_CONTROLLERS, 1),
+            (of.BROKERS, 1),
+        )
+        for family, number in (
+            *(() if in_cluster else alone),
+            (of.PARTITIONS, served),
+            (of.OFFLINE_REPLICAS, offline),
             (of.TOPICS, len(topics)),
-            (of.ALL_PARTITIONS, served + offline),
+            (of.ALL_PARTITIONS, every),
             (of.FETCH_SESSIONS, len(broker.fetch_sessions)),
             (of.FETCH_SESSION_PARTITIONS, broker.fetch_sessions.partitions),
             (of.FETCH_SESSION_EVICTIONS, broker.fetch_sessions.evictions),
-            (of.BROKERS, 1),
         ):
             found.add(family, number)
         return topics
