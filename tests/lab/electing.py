@@ -11,7 +11,8 @@ from uuid import UUID
 from replica_model import Model
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.replication.leading import BrokerView, IsrAnswer, IsrProposal, Leading
+from horolog.replication.leading import BrokerView, Leading
+from horolog.replication.proposals import IsrAnswer, IsrProposal
 from horolog.schemas.metadata import PartitionRecord
 
 LAG_MS: Final = 1_000

@@ -1,19 +1,24 @@
 """Partitions that a broker in this process leads for replicas, as a broker of a cluster does.
 
-The metadata are an image that the test changes; what carries them out is only what requests need.
+The metadata are an image that the test changes. Proposals are sent once the test has called
+`answer_with`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
 from running_broker import RunningBroker
 
+from horolog.broker.cluster.leading import Leaders
 from horolog.broker.cluster.placement import ClusterPlacement
 from horolog.broker.partition import Partition
-from horolog.errors import ErrorCode, RequestRefused
+from horolog.clock import ManualClock
+from horolog.errors import StorageFailed
 from horolog.metadata import Image
-from horolog.replication.leading import BrokerView, Leading
+from horolog.metadata.image_changes import Changes
+from horolog.replication.leading import RETRY_MS
 from horolog.schemas.metadata import (
     BrokerChange,
     BrokerEndpoint,
@@ -34,6 +39,7 @@ class LedPartitions:
 
     Args:
         isr: in-sync replicas at first.
+        min_isr: `min.insync.replicas`; None for the topic's.
     """
 
     def __init__(
@@ -43,11 +49,14 @@ class LedPartitions:
         *,
         replicas: tuple[int, ...] = (1, 2, 3),
         isr: tuple[int, ...] = (1, 2, 3),
-        min_isr: int = 1,
+        min_isr: int | None = None,
         lag_max_ms: int = 30_000,
     ) -> None:
         self.broker, self.topic, self.image = broker, topic, Image()
         self._min_isr, self._lag_max_ms = min_isr, lag_max_ms
+        self.proposed: list[Any] = []
+        """What the controllers were asked for, whole requests."""
+        self._answer: Callable[[Any], Any] | None = None
         self.fetched_by: list[tuple[str, int, int]] = []
         """Partition, replica and offset of each fetch that was noted."""
         topic_id = broker.broker.topics.find(topic).topic_id
@@ -80,6 +89,14 @@ class LedPartitions:
         parts.placement = ClusterPlacement(HERE, self, parts.partitions)
         parts.led = parts.placement.led
         parts.replicas = self
+        self.leaders = Leaders(
+            HERE,
+            self,
+            self._ask,
+            lambda: BROKER_EPOCHS[HERE],
+            parts.clock,
+            lag_max_ms=self._lag_max_ms,
+        )
         for index in parts.topics.find(self.topic).partitions:
             await self._lead(index)
 
@@ -87,30 +104,30 @@ class LedPartitions:
         parts, record = self.broker.broker, self.record(index)
         partition = parts.partitions[self.topic, index]
         await partition.change(
-            lambda log: log.become_leader(record.leader_epoch, is_replicated=True)
-        )
-        log = partition.log
-        partition.lead(
-            Leading(
-                HERE,
-                record,
-                self._view,
-                log_end=log.log_end_offset,
-                epoch_start=log.epoch_start_offset,
-                high_watermark=log.high_watermark,
-                min_isr=self._min_isr,
-                lag_max_ms=self._lag_max_ms,
-                now_ms=parts.clock.monotonic_ms(),
+            lambda log: log.become_leader(
+                record.leader_epoch, is_replicated=len(record.replicas) > 1
             )
         )
+        if self._min_isr is not None:
+            partition.log.config = replace(partition.log.config, min_insync_replicas=self._min_isr)
+        self.leaders.lead(partition, record)
 
-    def _view(self, broker_id: int) -> BrokerView | None:
-        known = self.image.brokers.get(broker_id)
-        return (
-            None
-            if known is None
-            else BrokerView(known.broker_epoch, known.fenced, known.in_controlled_shutdown)
-        )
+    async def _ask(self, api_key: ApiKey, body: Any, /, *, timeout_ms: int) -> Any:
+        assert api_key is ApiKey.ALTER_PARTITION
+        self.proposed.append(body)
+        if self._answer is None:
+            raise StorageFailed("no controller answers")
+        return self._answer(body)
+
+    def answer_with(self, answer: Callable[[Any], Any]) -> None:
+        """Send proposals, and answer them so from now on; it may raise a HorologError."""
+        is_first, self._answer = self._answer is None, answer
+        if is_first:
+            self.broker.call(self.leaders.start)
+
+    def close(self) -> None:
+        """Send no more."""
+        self.broker.run(self.leaders.close())
 
     def record(self, index: int = 0) -> PartitionRecord:
         """The partition in the image."""
@@ -122,6 +139,12 @@ class LedPartitions:
         found: Partition = self.broker.broker.partitions[self.topic, index]
         return found
 
+    def tick(self) -> bool:
+        """Let the time of a retry pass; True, so that a condition can begin with it."""
+        assert isinstance(self.broker.clock, ManualClock)
+        self.broker.clock.advance(RETRY_MS)
+        return True
+
     # --- what the controllers decide --------------------------------------------------
 
     def change(self, index: int = 0, **fields: Any) -> None:
@@ -131,25 +154,21 @@ class LedPartitions:
             known = self.record(index)
             new = known._replace(partition_epoch=known.partition_epoch + 1, **fields)
             self.image.apply(new)
-            partition = self.partition(index)
-            assert partition.leading is not None
-            self._moved(partition, partition.leading.on_state(new, self._now_ms()))
+            self.leaders.lead(self.partition(index), new)
 
         self.broker.call(change)
 
     def fence(self, broker_id: int) -> None:
         """Fence a broker."""
 
-        def fence() -> None:
-            epoch = BROKER_EPOCHS[broker_id]
-            self.image.apply(BrokerChange(broker_id, epoch, 1))
-            for index in self.image.topics[self.topic].partitions:
-                partition = self.partition(index)
-                assert partition.leading is not None
-                self._moved(partition, partition.leading.on_brokers())
-                partition.notify(0)
+        async def fence() -> None:
+            change = BrokerChange(broker_id, BROKER_EPOCHS[broker_id], 1)
+            self.image.apply(change)
+            brokers = {broker_id: self.image.brokers[broker_id]}
+            self.leaders.on_changes(Changes(offset=1, brokers=brokers))
+            await self.leaders.look()
 
-        self.broker.call(fence)
+        self.broker.run(fence())
 
     def lose(self, index: int = 0, leader: int = 2) -> None:
         """Let another broker lead a partition, in the next epoch."""
@@ -163,7 +182,7 @@ class LedPartitions:
                 )
             )
             partition = self.partition(index)
-            partition.lead(None)
+            self.leaders.stop(known)
             await partition.change(lambda log: log.become_follower(epoch))
 
         self.broker.run(lose())
@@ -188,9 +207,7 @@ class LedPartitions:
 
     def check_replica(self, partition: Partition, replica_id: int) -> None:
         """As the leader."""
-        if partition.leading is None:
-            raise RequestRefused(ErrorCode.not_leader_or_follower, "it is led elsewhere")
-        partition.leading.check_replica(replica_id)
+        self.leaders.check_replica(partition, replica_id)
 
     def fetched(
         self,
@@ -202,22 +219,8 @@ class LedPartitions:
         leader_end: int,
     ) -> None:
         """As the leader."""
-        leading = partition.leading
-        assert leading is not None
-        progress = leading.on_fetch(
-            replica_id, broker_epoch, offset, log_start, leader_end, self._now_ms()
-        )
+        self.leaders.fetched(partition, replica_id, broker_epoch, offset, log_start, leader_end)
         self.fetched_by.append((partition.name, replica_id, offset))
-        self._moved(partition, progress.high_watermark)
-        if progress.start_moved:
-            partition.notify(0)
-
-    def _moved(self, partition: Partition, high_watermark: int | None) -> None:
-        if high_watermark is not None:
-            partition.move_high_watermark(high_watermark)
-
-    def _now_ms(self) -> int:
-        return int(self.broker.broker.clock.monotonic_ms())
 
     # --- what replicas send -----------------------------------------------------------
 

@@ -15,7 +15,8 @@ from hypothesis.stateful import (
 )
 
 from horolog.errors import ErrorCode
-from horolog.replication.leading import IsrAnswer, Leading
+from horolog.replication.leading import Leading
+from horolog.replication.proposals import IsrAnswer
 
 BROKERS = 4
 LOST = IsrAnswer(ErrorCode.request_timed_out)

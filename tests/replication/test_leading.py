@@ -6,14 +6,8 @@ from uuid import UUID
 import pytest
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.replication.leading import (
-    RETRY_MS,
-    UNDECIDED_MS,
-    BrokerView,
-    IsrAnswer,
-    IsrProposal,
-    Leading,
-)
+from horolog.replication.leading import RETRY_MS, UNDECIDED_MS, BrokerView, Leading
+from horolog.replication.proposals import IsrAnswer, IsrProposal
 from horolog.schemas.metadata import PartitionRecord
 
 LAG_MS = 30_000

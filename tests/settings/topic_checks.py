@@ -23,11 +23,14 @@ from horolog.record import (
     parse_header,
     read_records,
 )
+from horolog.replication.leading import Leading
+from horolog.schemas.metadata import PartitionRecord
 from horolog.wire import ApiKey
 
 INVALID_TIMESTAMP = 32
 MESSAGE_TOO_LARGE = 10
 INVALID_RECORD = 87
+NOT_ENOUGH_REPLICAS = 19
 EVER = str((1 << 63) - 1)
 
 
@@ -273,6 +276,32 @@ _TEXT = b" ".join(b"%d %d" % (n, n * n % 977) for n in range(4_000))
 @of_topic("max.message.bytes", {str(_SIZE): 0, str(_SIZE - 1): MESSAGE_TOO_LARGE})
 def what_becomes_of_a_batch_of_a_certain_size(trial: Trial) -> int:
     return trial.refusal(one(trial.now_ms, b"x" * 500))
+
+
+@of_topic("min.insync.replicas", {"1": 0, "2": NOT_ENOUGH_REPLICAS})
+def what_becomes_of_a_batch_while_one_replica_is_in_sync(trial: Trial) -> int:
+    partition = trial.lab.broker.broker.led(trial.name, 0)
+
+    async def lead() -> None:
+        log = partition.log
+        await partition.change(lambda log: log.become_leader(0, is_replicated=True))
+        state = PartitionRecord(0, log.topic_id, (1, 2), (1,), (), (), 1, 0, 0, 1)
+        partition.lead(
+            Leading(
+                1,
+                state,
+                lambda broker_id: None,
+                log_end=log.log_end_offset,
+                epoch_start=0,
+                high_watermark=log.high_watermark,
+                min_isr=log.config.min_insync_replicas,
+                lag_max_ms=HOUR_MS,
+                now_ms=0,
+            )
+        )
+
+    trial.lab.broker.run(lead())
+    return trial.refusal(one(trial.now_ms), acks=-1)
 
 
 _LENGTH = 508  # of a record with a key of one byte and a value of 500, as the batch has it

@@ -50,6 +50,7 @@ class TopicConfig:
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
+    min_insync_replicas: int = 1
     preallocate: bool = False
     retention_bytes: int = -1
     retention_ms: int = 7 * DAY_MS

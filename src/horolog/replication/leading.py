@@ -12,14 +12,18 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.replication.proposals import (
+    METADATA_LAGS,
+    NOT_APPLIED,
+    IsrAnswer,
+    IsrMember,
+    IsrProposal,
+)
 from horolog.schemas.metadata import PartitionRecord
 
 __all__ = [
     "BrokerView",
     "FetchProgress",
-    "IsrAnswer",
-    "IsrMember",
-    "IsrProposal",
     "Leading",
     "ReplicaProgress",
 ]
@@ -30,21 +34,6 @@ RETRY_MS: Final = 50
 UNDECIDED_MS: Final = 5_000
 """Pause before a proposal is sent again whose answer says that our metadata lags."""
 
-_NOT_APPLIED: Final = frozenset({ErrorCode.ineligible_replica, ErrorCode.operation_not_attempted})
-"""Answers after which a proposal is dropped: it was not applied, and never will be."""
-
-_METADATA_LAGS: Final = frozenset(
-    {
-        ErrorCode.unknown_topic_or_partition,
-        ErrorCode.unknown_topic_id,
-        ErrorCode.fenced_leader_epoch,
-        ErrorCode.invalid_update_version,
-        ErrorCode.invalid_request,
-        ErrorCode.new_leader_elected,
-    }
-)
-"""Answers after which the metadata log brings another state; until then nothing is dropped."""
-
 
 class BrokerView(NamedTuple):
     """State of a registered broker."""
@@ -53,39 +42,6 @@ class BrokerView(NamedTuple):
     """Epoch of its registration."""
     is_fenced: bool = False
     is_shutting_down: bool = False
-
-
-class IsrMember(NamedTuple):
-    """Member of a proposed ISR."""
-
-    broker_id: int
-    broker_epoch: int
-    """Epoch of the registration that the member was seen under; -1 if it is not known."""
-
-
-class IsrProposal(NamedTuple):
-    """In-sync replicas that a leader asks the controllers for."""
-
-    leader_epoch: int
-    partition_epoch: int
-    members: tuple[IsrMember, ...]
-    recovery_state: int
-
-    @property
-    def isr(self) -> tuple[int, ...]:
-        """Ids of the members."""
-        return tuple([member.broker_id for member in self.members])
-
-
-class IsrAnswer(NamedTuple):
-    """Answer of the controllers about one partition; the rest counts where there is no error."""
-
-    error: int = ErrorCode.none
-    leader: int = -1
-    leader_epoch: int = -1
-    isr: Sequence[int] = ()
-    recovery_state: int = 0
-    partition_epoch: int = -1
 
 
 class FetchProgress(NamedTuple):
@@ -172,11 +128,12 @@ class Leading:
         self.maximal_isr: frozenset[int] = frozenset()
         """Members of the committed ISR, and of the one that is proposed."""
         self._brokers = brokers
-        self._min_isr = min_isr
+        self.min_isr = min_isr
         self._now_ms = now_ms  # of the last fetch or tick
         self._pending: IsrProposal | None = None
         self._is_sent = False
-        self._not_before_ms = now_ms
+        self.not_before_ms = now_ms
+        """Time of the next proposal, at the earliest."""
         self._commit(partition, now_ms)
         self._raise()
 
@@ -195,7 +152,7 @@ class Leading:
     @property
     def effective_min_isr(self) -> int:
         """Number of in-sync replicas that acks=all needs: at most all replicas."""
-        return min(self._min_isr, len(self.replicas) + 1)
+        return min(self.min_isr, len(self.replicas) + 1)
 
     @property
     def refuses_append(self) -> bool:
@@ -345,7 +302,7 @@ class Leading:
 
     def on_min_isr(self, min_isr: int) -> int | None:
         """Take a new `min.insync.replicas`; return as `on_append` does."""
-        self._min_isr = min_isr
+        self.min_isr = min_isr
         return self._raise()
 
     def tick(self, now_ms: int) -> int | None:
@@ -363,6 +320,11 @@ class Leading:
         """True while a proposal is not decided."""
         return self._pending is not None
 
+    @property
+    def wants_proposal(self) -> bool:
+        """True if `proposal` has to be asked: a replica could join, or has to leave."""
+        return self._pending is None and self._propose() is not None
+
     def proposal(self, now_ms: int) -> IsrProposal | None:
         """Return what the controllers have to be asked for now, or None.
 
@@ -370,7 +332,7 @@ class Leading:
         that leaves it undecided.
         """
         self._now_ms = max(self._now_ms, now_ms)
-        if now_ms < self._not_before_ms or self._is_sent:
+        if now_ms < self.not_before_ms or self._is_sent:
             return None
         if self._pending is None:
             self._pending = self._propose()
@@ -388,9 +350,9 @@ class Leading:
         if proposal is not self._pending:
             return None  # the metadata log was faster
         self._is_sent = False
-        self._not_before_ms = now_ms + RETRY_MS
+        self.not_before_ms = now_ms + RETRY_MS
         if answer.error == ErrorCode.none and self._is_plausible(answer):
-            self._not_before_ms = now_ms
+            self.not_before_ms = now_ms
             self._commit(
                 self.partition._replace(
                     isr=tuple(answer.isr),
@@ -399,11 +361,11 @@ class Leading:
                 ),
                 now_ms,
             )
-        elif answer.error in _NOT_APPLIED:
+        elif answer.error in NOT_APPLIED:
             self._pending = None
             self.maximal_isr = frozenset(self.partition.isr)
-        elif answer.error in _METADATA_LAGS:
-            self._not_before_ms = now_ms + UNDECIDED_MS
+        elif answer.error in METADATA_LAGS:
+            self.not_before_ms = now_ms + UNDECIDED_MS
         return self._raise()
 
     def _is_plausible(self, answer: IsrAnswer) -> bool:
