@@ -366,10 +366,10 @@ def test_a_page_has_a_bound_and_says_how_much_it_lacks(
         broker.create_topic(f"t{number}")
     whole = scrape(broker)
     assert whole.value("horolog_metrics_left_out") == 0
-    override(monkeypatch, "horolog.broker", MOST_SAMPLES=30)
+    override(monkeypatch, "horolog.broker", MOST_SAMPLES=40)
     cut = scrape(broker)
-    assert counted(cut) == 30
-    assert cut.value("horolog_metrics_left_out") == counted(whole) - 30
+    assert counted(cut) == 40
+    assert cut.value("horolog_metrics_left_out") == counted(whole) - 40
     assert len(cut.of("horolog_health_problems")) == len(KINDS), "what alerts need most comes first"
     assert cut.value("kafka_controller_kafkacontroller_globaltopiccount") == 5
 

@@ -14,6 +14,7 @@ from metrics_page import scrape
 from overrides import override
 from running_broker import NOW_MS, MakeBroker, RunningBroker, a_broker
 
+from horolog.broker.health import KINDS
 from horolog.clock import DAY_MS, HOUR_MS, MINUTE_MS, ManualClock
 from horolog.errors import StorageFailed
 from horolog.record import LogRecord, build_batch
@@ -38,7 +39,7 @@ def tick(broker: RunningBroker) -> None:
 def test_problems_of_health_are_counted_by_kind(broker: RunningBroker, clock: ManualClock) -> None:
     broker.create_topic("t", 2)
     problems = scrape(broker).of("horolog_health_problems")
-    assert len(problems) == 11
+    assert len(problems) == len(KINDS)
     assert set(problems.values()) == {0}
     send(broker, "t", NOW_MS)
     clock.step("-2h")
