@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, ConfigResource
-from tools.golden import answers, cluster_metadata, old_protocols, rights, scenarios
+from tools.golden import answers, cluster_life, cluster_metadata, old_protocols, rights, scenarios
 from tools.golden import old_releases as old_kafkas
 from tools.golden.scenarios import QUIET, Scenario
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka, version, zookeeper
@@ -163,6 +163,19 @@ def metadata_logs(work: Path) -> dict[str, Any]:
     _keep_archive(kept, GOLDEN / "metadata.tar.xz")
     return {
         "about": "metadata logs and their snapshots, after a clean stop",
+        "kafka": ", ".join(map(version, cluster_metadata.PEERS)),
+        "state": "clean",
+        "answers": told,
+    }
+
+
+def cluster_logs(work: Path) -> dict[str, Any]:
+    """Metadata logs of clusters with many brokers, by controllers of the same releases."""
+    kept = work / "kept"
+    told = cluster_life.write(work, kept)
+    _keep_archive(kept, GOLDEN / "cluster.tar.xz")
+    return {
+        "about": "metadata logs of a dynamic quorum with brokers, after a clean stop",
         "kafka": ", ".join(map(version, cluster_metadata.PEERS)),
         "state": "clean",
         "answers": told,
@@ -340,6 +353,7 @@ def _written(value: Any, depth: int = 0) -> str:
 
 MAKERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "clean": clean,
+    "cluster": cluster_logs,
     "killed": killed,
     "metadata": metadata_logs,
     "old-formats": old_formats,
@@ -352,6 +366,7 @@ MAKERS: dict[str, Callable[[Path], dict[str, Any]]] = {
 # Which files below tests/golden each maker leaves.
 LEAVES = {
     "clean": ("clean",),
+    "cluster": ("cluster.tar.xz",),
     "killed": ("killed.tar.xz", "recovered"),
     "metadata": ("metadata.tar.xz",),
     "old-formats": ("old-formats",),

@@ -2,82 +2,25 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
+from metadata_records import fields_of, name_of, values_in, without_names
 
 from golden import GOLDEN, extract
 from horolog.metadata import BROKER, TOPIC, MetadataLog
-from horolog.record import parse_header, read_values
-from horolog.schemas.declared import RecordShape
-from horolog.schemas.metadata import BrokerChange, Record, decode, encode
-from horolog.storage import Files, RecordFile, kafka_uuid
+from horolog.schemas.metadata import BrokerChange, decode, encode
+from horolog.storage import Files
 
 ANSWERS: dict[str, Any] = json.loads((GOLDEN / "metadata.answers.json").read_text())
 LEVELS = {"4.4": 33, "4.3": 30, "3.9": 21}
-NAMES = {
-    "BrokerChange": "BROKER_REGISTRATION_CHANGE_RECORD",
-    "AccessControlEntry": "ACCESS_CONTROL_ENTRY_RECORD",
-    "ScramCredential": "USER_SCRAM_CREDENTIAL_RECORD",
-    "RemoveScramCredential": "REMOVE_USER_SCRAM_CREDENTIAL_RECORD",
-    "NoOp": "NO_OP_RECORD",
-}
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return extract("metadata", tmp_path_factory.mktemp("metadata"))
-
-
-def values_in(path: Path) -> list[bytes]:
-    file = RecordFile(Files(read_only=True), str(path))
-    found = [
-        value
-        for batch in file.read()
-        if not parse_header(batch).is_control
-        for value in read_values(batch)
-        if value is not None
-    ]
-    assert file.lost == ()
-    return found
-
-
-def name_of(record: Record) -> str:
-    name = type(record).__name__.removesuffix("Record")
-    words = "".join(f"_{each}" if each.isupper() else each.upper() for each in name)
-    return NAMES.get(name, f"{words[1:]}_RECORD")
-
-
-def plain(value: Any) -> Any:
-    match value:
-        case UUID():
-            return kafka_uuid(value)
-        case bytes():
-            return base64.b64encode(value).decode()
-        case tuple() if hasattr(value, "_fields"):
-            return [plain(each) for each in value]
-        case tuple():
-            return [plain(each) for each in value]
-        case _:
-            return value
-
-
-def fields_of(record: Record, version: int) -> list[Any]:
-    return [
-        plain(value)
-        for field, value in zip(RecordShape(type(record)).fields, record, strict=True)
-        if field.since <= version and (field.tag is None or value != field.default)
-    ]
-
-
-def without_names(said: Any) -> Any:
-    if isinstance(said, dict):
-        return [without_names(each) for each in said.values()]
-    return [without_names(each) for each in said] if isinstance(said, list) else said
 
 
 @pytest.mark.parametrize("file", ANSWERS)

@@ -43,6 +43,7 @@ class ControllerAsker:
     def __init__(self, address: str, cluster_id: str) -> None:
         self.connection = RawConnection(address)
         self.cluster_id = cluster_id
+        self._versions: dict[int, int] | None = None
         self.first_id = 0
         """First of the broker ids that a dialogue may use."""
         self.epochs: dict[int, int] = {}
@@ -61,8 +62,17 @@ class ControllerAsker:
         self.connection.socket.close()
 
     def ask(self, key: ApiKey, version: int | None = None, /, **fields: Any) -> Any:
-        """Ask in the newest version, unless one is named."""
-        return self.connection.ask(key, key.versions.max if version is None else version, **fields)
+        """Ask in the newest common version, unless one is named."""
+        if version is None:
+            version = min(key.versions.max, self._newest()[key])
+        return self.connection.ask(key, version, **fields)
+
+    def _newest(self) -> dict[int, int]:
+        if self._versions is None:
+            named = {"client_software_name": "test", "client_software_version": "1"}
+            answer = self.connection.ask(ApiKey.API_VERSIONS, 3, **named)
+            self._versions = {it.api_key: it.max_version for it in answer.api_keys}
+        return self._versions
 
     def register(self, broker_id: int, **changed: Any) -> Any:
         """Register a new process of a broker, or change what it says of itself."""
@@ -186,18 +196,52 @@ class ControllerAsker:
                 self.quorum_epoch = answer.current_leader.leader_epoch
                 continue
             assert not answer.error_code, answer
-            assert answer.snapshot_id.end_offset == -1, "it is to be read from a snapshot"
+            if answer.snapshot_id.end_offset >= 0:
+                self._begin_from(answer.snapshot_id)
+                continue
             assert answer.diverging_epoch.epoch == -1, answer
             for batch in split_batches(bytes(answer.records or b"")):
                 header = parse_header(batch)
                 if header.last_offset >= answer.high_watermark:
                     return self.image
                 self.next_offset, self.last_epoch = header.last_offset + 1, header.leader_epoch
-                if not header.is_control:
-                    for value in read_values(batch):
-                        self.image.apply(decode(value or b""))
+                self._apply(batch)
             if self.next_offset >= answer.high_watermark:
                 return self.image
+
+    def _apply(self, batch: bytes) -> None:
+        if not parse_header(batch).is_control:
+            for value in read_values(batch):
+                self.image.apply(decode(value or b""))
+
+    def fetch_snapshot(self, end_offset: int, epoch: int, position: int, max_bytes: int) -> Any:
+        """A piece of a snapshot; the answer about the partition."""
+        partition = {
+            "partition": 0,
+            "current_leader_epoch": self.quorum_epoch,
+            "snapshot_id": {"end_offset": end_offset, "epoch": epoch},
+            "position": position,
+        }
+        answer = self.ask(
+            ApiKey.FETCH_SNAPSHOT,
+            cluster_id=self.cluster_id,
+            replica_id=7,
+            max_bytes=max_bytes,
+            topics=[{"name": "__cluster_metadata", "partitions": [partition]}],
+        )
+        return answer.topics[0].partitions[0]
+
+    def _begin_from(self, snapshot: Any) -> None:
+        """Read a snapshot: the image of all before it."""
+        data, size = b"", 1
+        while len(data) < size:
+            its = self.fetch_snapshot(snapshot.end_offset, snapshot.epoch, len(data), 1 << 20)
+            assert not its.error_code, its
+            data, size = data + bytes(its.unaligned_records), its.size
+        self.image = Image()
+        for batch in split_batches(data):
+            self._apply(batch)
+        self.next_offset, self.last_epoch = snapshot.end_offset, snapshot.epoch
 
     def envelope(
         self, key: ApiKey, version: int, /, principal: bytes = ALICE, **fields: Any
