@@ -11,12 +11,18 @@ from uuid import UUID
 import pytest
 from batches import batch
 from led_partitions import BROKER_EPOCHS, EPOCH, LedPartitions
+from overrides import override
 from patience import eventually
 from running_broker import NOW_MS, RunningBroker, a_broker
 
+from horolog.broker import replica_fetches
 from horolog.errors import ErrorCode
 from horolog.record import iter_headers
+from horolog.storage.batches.slices import Slice
+from horolog.storage.file_errors import WouldBlock
+from horolog.storage.logs.view import LogView
 from horolog.wire import ApiKey
+from horolog.wire.features import WITH_APPEND_TIMES, WITH_SEEN_TIMES
 
 broker = a_broker("t", partitions=3)
 
@@ -348,3 +354,76 @@ def test_a_session_goes_on_with_its_next_epoch_alone(led: LedPartitions) -> None
     more = {"session_id": session.id + 1, "session_epoch": 1}
     assert led.broker.ask(ApiKey.FETCH, 18, **led.fields({}, **more)).error_code == 70
     assert session.fetch() == {}
+
+
+# --- what happens meanwhile -------------------------------------------------------------
+
+
+def test_a_leadership_lost_during_a_read_gives_no_records_and_is_no_progress(
+    led: LedPartitions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    led.broker.append("t", batch(NOW_MS, NOW_MS))
+    read, threads = replica_fetches._read, []
+
+    def lost_meanwhile(*given: Any, may_wait: bool, **more: Any) -> Any:
+        if not may_wait:
+            raise WouldBlock
+        threads.append(threading.current_thread().name)
+        led.lose()
+        led.win()
+        return read(*given, may_wait=may_wait, **more)
+
+    override(monkeypatch, "horolog.broker.replica_fetches", _read=lost_meanwhile)
+    found = led.fetch(0)
+    assert threads[0].startswith("horolog-read")
+    assert (found.error_code, found.records) == (ErrorCode.fenced_leader_epoch, b"")
+    assert led.fetched_by == []
+
+
+def test_a_gap_at_the_log_end_is_given_as_an_empty_batch(
+    filled: LedPartitions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled.lose()
+    filled.win()
+
+    def nothing(view: LogView, *_: Any, **__: Any) -> Slice:
+        return Slice(view.files, None, 0, 0)
+
+    monkeypatch.setattr(LogView, "read", nothing)
+    found = filled.fetch(1, last_epoch=EPOCH, epoch=EPOCH + 2)
+    ((_, header),) = iter_headers(found.records)
+    assert (header.base_offset, header.next_offset, header.records_count) == (1, 4, 0)
+    assert header.leader_epoch == EPOCH, "of the batches before the gap"
+    assert filled.fetch(4, last_epoch=EPOCH, epoch=EPOCH + 2).records == b""
+
+
+def test_a_horolog_replica_is_given_append_times(filled: LedPartitions) -> None:
+    for level in (WITH_APPEND_TIMES, WITH_APPEND_TIMES | WITH_SEEN_TIMES):
+        found = filled.fetch(0, isolation_level=level)
+        assert len(found.records) == len(filled.fetch(0).records)
+        count, *times = [
+            (entry.producer_id, entry.first_offset) for entry in found.aborted_transactions
+        ]
+        assert count == (0, -1), "no transaction, then the times"
+        assert times == [(NOW_MS, 0)]
+
+
+def test_a_topic_that_was_made_anew_is_another_one(led: LedPartitions) -> None:
+    session = ReplicaSession(led)
+    session.fetch({0: 0})
+    assert session.fetch() == {}
+    parts = led.broker.broker
+    led.broker.run(parts.controller.delete_topic(parts.topics.find("t")))
+    assert session.fetch()[0].error_code == ErrorCode.unknown_topic_id
+    led.broker.create_topic("t", 3)
+    assert session.fetch()[0].error_code == ErrorCode.unknown_topic_id
+
+
+def test_a_registration_that_is_over_gets_no_records_through_its_session(
+    led: LedPartitions,
+) -> None:
+    session = ReplicaSession(led)
+    session.fetch({0: 0})
+    led.broker.append("t", batch(NOW_MS))
+    found = session.fetch(broker_epoch=7)
+    assert (found[0].error_code, found[0].records) == (ErrorCode.not_leader_or_follower, b"")

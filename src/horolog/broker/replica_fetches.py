@@ -46,6 +46,7 @@ from horolog.network.reply import Reply, SlicedRecords
 from horolog.record.builder import empty_batch
 from horolog.rights.entries import CLUSTER_NAME
 from horolog.storage.file_errors import WouldBlock
+from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.logs.view import LogView
 from horolog.wire.acl import AclOperation
 from horolog.wire.api import ApiKey
@@ -60,6 +61,7 @@ from horolog.wire.fetch import (
 from horolog.wire.requests import FetchPartition, FetchRequest, FetchTopic
 
 _NOTED_EVERY_MS: Final = 500
+_MOST_OFFSETS: Final = 1 << 31  # of one batch
 _QUIET_AT_ONCE: Final = 1_000  # of a session; each takes less than a microsecond
 _BY_ID: Final = 13
 _NO_SESSION: Final = -1  # its epoch
@@ -304,7 +306,7 @@ class _ReplicaReading:
             view,
             requested,
             max(0, min(requested.partition_max_bytes, self._left)),
-            leader_epoch=partition.log.epochs.latest,
+            epochs=partition.log.epochs,
             at_least_one=not self._size,
             level=level,
         )
@@ -372,7 +374,7 @@ def _read(
     requested: FetchPartition | SessionPartition,
     max_bytes: int,
     *,
-    leader_epoch: int,
+    epochs: LeaderEpochs,
     at_least_one: bool,
     level: int,
     may_wait: bool,
@@ -398,7 +400,9 @@ def _read(
             raise WouldBlock
     elif offset < end and up_to is None and at_least_one:
         # A gap at the log end, as compaction leaves it: the replica has to reach the end.
-        records = empty_batch(offset, end - 1, leader_epoch)
+        records = empty_batch(
+            offset, min(end, offset + _MOST_OFFSETS) - 1, epochs.epoch_at(end - 1)
+        )
     aborted: Sequence[FetchedAbort] | None = None
     if level & WITH_APPEND_TIMES:
         seen = bool(level & WITH_SEEN_TIMES)
