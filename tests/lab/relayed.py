@@ -13,6 +13,7 @@ from running_broker import RunningBroker
 from horolog.broker import Dispatcher
 from horolog.broker.cluster.relaying import Relay
 from horolog.errors import ErrorCode, HorologError
+from horolog.metadata import Image
 from horolog.network import Peer
 from horolog.wire import (
     ApiKey,
@@ -82,12 +83,13 @@ class Relaying:
 
     def __init__(self, broker: RunningBroker) -> None:
         self.controllers = FakeControllers()
+        self.image = Image()
         self.broker = broker
         self.peer = Peer(broker.bound[0], "192.0.2.7")
         self.peer.authenticate("User:alice")
 
         def relay() -> Dispatcher:
-            broker.broker.relay = Relay(self.controllers)
+            broker.broker.relay = Relay(self.controllers, self)
             return Dispatcher(broker.broker)
 
         self.dispatcher = broker.call(relay)

@@ -153,17 +153,20 @@ def split(row: TopicRow, overrides: Settings, level: int = NEWEST_LEVEL) -> Spli
 
 
 def shared_changes(
-    name: str, topic_id: UUID, before: Settings, after: Settings
+    name: str, topic_id: UUID, after: Settings, shared: Settings
 ) -> dict[str, str | None]:
-    """Return the changes of the resource of all brokers for those of a topic; None removes.
+    """Return the changes of the resource of all brokers for a topic; None removes a setting.
+
+    What an earlier topic of that name has left there is removed.
 
     Args:
-        before: settings of the topic that controllers refuse on it.
-        after: these after the change.
+        after: settings of the topic after the change that controllers refuse on it.
+        shared: the settings of all brokers.
     """
-    row = TopicRow(name, topic_id, AS_FOUND)
-    old, new = split(row, before).shared, split(row, after).shared
-    return {**dict.fromkeys(old), **new}
+    wanted = split(TopicRow(name, topic_id, AS_FOUND), after).shared
+    changes: dict[str, str | None] = dict.fromkeys(topic_names(name, shared))
+    changes |= wanted
+    return {key: value for key, value in changes.items() if shared.get(key) != value}
 
 
 def joined(row: TopicRow, own: Settings, shared: Settings) -> tuple[TopicRow, dict[str, str]]:

@@ -9,6 +9,7 @@ import pytest
 from relayed import Relayed, Relaying
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.schemas.metadata import Config
 from horolog.storage import kafka_uuid
 from horolog.wire import ApiKey, ResourceType
 
@@ -93,6 +94,12 @@ def level() -> Iterator[logging.Logger]:
     logger.setLevel(before)
 
 
+def keep(settings: Settings, **shared: str) -> None:
+    """Let all brokers have settings."""
+    for name, value in shared.items():
+        settings.relaying.image.apply(Config(BROKER, "", name, value))
+
+
 def topic_state(settings: Settings) -> tuple[str, int, str]:
     topic = settings.relaying.broker.broker.topics.find("t")
     text = f'"id":"{kafka_uuid(topic.topic_id)}"'
@@ -143,6 +150,19 @@ def test_settings_of_horolog_on_a_topic_are_written_to_all_brokers_bound_to_its_
     assert topic_state(settings)[2] in (state[2] or "").replace(" ", "")
 
 
+def test_what_an_earlier_topic_of_that_name_has_left_is_removed_at_once(
+    settings: Settings,
+) -> None:
+    """Otherwise it would count for the topic that there is now."""
+    index = "horolog.topic.t.horolog.roll.by"
+    left = {index: "append-time", "horolog.state.topic.t": '{"id": "AAAAAAAAAAAAAAAAAAAAAA"}'}
+    keep(settings, **left, **{"horolog.topic.u.horolog.retention.by": "append-time"})
+    assert settings.alter(resource(TOPIC, "t", (BY, SET, "append-time"))) == [0]
+    names = {(name, operation) for name, operation, _ in settings.shared}
+    kept = {(f"horolog.topic.t.{BY}", SET), ("horolog.state.topic.t", SET)}
+    assert names == {*kept, (index, DELETE)}
+
+
 def test_they_alone_need_no_other_request(settings: Settings) -> None:
     assert settings.alter(resource(TOPIC, "t", (BY, SET, "append-time"))) == [0]
     assert not settings.controllers.seen
@@ -161,8 +181,9 @@ def test_they_are_removed_by_their_deletion_and_by_a_replacement(settings: Setti
         )
 
     broker.call(configured)
+    keep(settings, **{f"horolog.topic.t.{BY}": "append-time", "horolog.state.topic.t": "{}"})
     assert settings.alter(resource(TOPIC, "t", (BY, DELETE, None))) == [0]
-    removed = [(f"horolog.topic.t.{BY}", DELETE, None), ("horolog.state.topic.t", DELETE, None)]
+    removed = [("horolog.state.topic.t", DELETE, None), (f"horolog.topic.t.{BY}", DELETE, None)]
     assert settings.shared == removed
     assert settings.replace(resource(TOPIC, "t", (RETENTION, SET, "5"))) == [0]
     assert settings.shared == 2 * removed

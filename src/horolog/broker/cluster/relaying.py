@@ -17,8 +17,10 @@ from collections.abc import Iterable, Mapping
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Final, Protocol, cast
 
+from horolog.broker.cluster.placement import ObservedImage
 from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, HorologError, RequestRefused
+from horolog.metadata.image import BROKER
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import ANONYMOUS, Peer
 from horolog.network.reply import Reply
@@ -107,7 +109,6 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _PRINCIPAL_VERSION: Final = 0
 _NO_ADDRESS: Final = bytes(4)
-_BROKERS: Final = 4  # the type of resource
 _CREATE_VERSION: Final = 5
 _MOST_CREATED: Final = 1_000  # topics whose creation is waited for at a time
 
@@ -130,10 +131,15 @@ class AsksControllers(Protocol):
 
 
 class Relay:
-    """Passes requests on to the active controller. For the event loop's thread only."""
+    """Passes requests on to the active controller. For the event loop's thread only.
 
-    def __init__(self, controllers: AsksControllers) -> None:
+    Args:
+        view: has the settings of all brokers.
+    """
+
+    def __init__(self, controllers: AsksControllers, view: ObservedImage) -> None:
         self._controllers = controllers
+        self._view = view
         self._creating: dict[str, asyncio.Task[None]] = {}
         self._is_refused = False  # since the last answer
 
@@ -247,6 +253,11 @@ class Relay:
         _, position = parse_response_header(answer, key, version)
         return decode_response(key, version, answer, position)
 
+    @property
+    def shared(self) -> Mapping[str, str]:
+        """Settings of all brokers, with what horolog keeps there of topics."""
+        return self._view.image.settings_of(BROKER, "")
+
     async def change_shared(self, changes: Mapping[str, str | None]) -> None:
         """Change settings of all brokers with the rights of this broker; None removes one.
 
@@ -257,7 +268,7 @@ class Relay:
             {"name": name, "config_operation": int(value is None), "value": value}
             for name, value in changes.items()
         ]
-        resource = {"resource_type": _BROKERS, "resource_name": "", "configs": configs}
+        resource = {"resource_type": BROKER, "resource_name": "", "configs": configs}
         body = await self._controllers.ask(
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             {"resources": [resource], "validate_only": False},

@@ -149,7 +149,8 @@ class _Splitting:
         others = {} if self._replaces else topic.overrides
         after = _ours(alter_topic(self._broker.settings, others, ours))
         self._keep(resource, [change for change in settings if change not in ours])
-        changes = shared_changes(topic.name, topic.topic_id, before, after)
+        shared = self._relay.shared
+        changes = shared_changes(topic.name, topic.topic_id, after, shared)
         if changes:
             self._perform(resource, partial(self._relay.change_shared, changes))
 
