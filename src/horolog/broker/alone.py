@@ -21,6 +21,7 @@ from horolog.broker.shadow.access import FollowedAccess
 from horolog.broker.shadow.shadow import Shadow
 from horolog.errors import HorologError
 from horolog.metadata.topics import Topic, TopicRegistry
+from horolog.storage.directory.clean_shutdown import NO_BROKER_EPOCH
 
 if TYPE_CHECKING:
     from horolog.broker.broker import BrokerParts
@@ -104,8 +105,13 @@ class Node(Protocol):
         """Start what runs beside requests."""
         ...
 
-    async def stop(self) -> None:
-        """Stop it."""
+    async def stop(self, *, is_clean: bool) -> None:
+        """Stop it; unless it `is_clean`, at once, as a crash would."""
+        ...
+
+    @property
+    def broker_epoch(self) -> int:
+        """Broker epoch for the marker of a clean stop; -1 if the logs may not count as clean."""
         ...
 
     async def close(self) -> None:
@@ -123,7 +129,10 @@ class AloneNode:
         self._opened = opened
         self._store = store = opened.store
         self._metadata = MetadataThread(store)
-        self.follow_state = FollowState(self._metadata, store, opened.stored)
+        self.follow_state = FollowState(
+            opened.stored,
+            lambda source, forgotten: self._metadata.run(store.put_source, source, forgotten),
+        )
         logs = opened.log_dir.logs.values()
         highest = max((log.producers.highest_id for log in logs), default=-1)
         if highest >= FIRST_PRODUCER_ID:
@@ -233,11 +242,16 @@ class AloneNode:
             self._broker.transactions.start()
         await self.shadow.start()
 
-    async def stop(self) -> None:
+    async def stop(self, *, is_clean: bool) -> None:
         """Stop following."""
         if self._warning is not None:
             self._warning.cancel()
         await self.shadow.stop()
+
+    @property
+    def broker_epoch(self) -> int:
+        """No epoch: no controller has registered this broker."""
+        return NO_BROKER_EPOCH
 
     async def close(self) -> None:
         """Close the metadata store."""

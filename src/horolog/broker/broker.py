@@ -69,6 +69,7 @@ from horolog.wire.api import ApiKey
 
 if TYPE_CHECKING:
     from horolog.broker.cluster.condition import ClusterCondition
+    from horolog.broker.cluster.node import ClusterNode
     from horolog.broker.cluster.relaying import Relay
 
 _LOG = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ class Resources:
         self.token_logins = TokenLogins(clock.now_ms, self.readers)
 
     async def close(self) -> None:
-        """End the threads."""
+        """End the threads. It may be called again."""
         await self.token_logins.close()
         self.workers.shutdown()
         self.readers.shutdown()
@@ -105,6 +106,8 @@ class BrokerParts:
         config, clock = live.config, resources.clock
         readers, workers = resources.readers, resources.workers
         self.node = node
+        self.cluster: ClusterNode | None = None
+        """The node, where it is part of a cluster."""
         self.clock = clock
         self.log_dir_path = Path(config.log_dir)
         self.state_dir_path = opened.state_dir
@@ -245,15 +248,37 @@ class BrokerParts:
                 workers, open_storage, settings, resources.clock, most_files, progress
             )
             try:
-                broker = cls(opened, resources, AloneNode(opened))
-                await broker.node.load()
-                return broker
+                return await cls._loaded(opened, resources, AloneNode(opened))
             except BaseException:
                 await loop.run_in_executor(workers, opened.close)
                 raise
         except BaseException:
             await resources.close()
             raise
+
+    @classmethod
+    async def join(
+        cls, node: "ClusterNode", resources: Resources, progress: OpeningProgress
+    ) -> Self:
+        """Open the logs of a node that has joined a cluster.
+
+        Raises:
+            Misconfigured: a setting is unusable.
+            StorageFailed: a read or write failed.
+        """
+        await resources.token_logins.start(node.settings.broker_config().logins.values())
+        opened = await node.open_logs(resources, progress)
+        try:
+            return await cls._loaded(opened, resources, node)
+        except BaseException:
+            await asyncio.to_thread(opened.log_dir.close, clean=False)
+            raise
+
+    @classmethod
+    async def _loaded(cls, opened: OpenedLogs, resources: Resources, node: Node) -> Self:
+        broker = cls(opened, resources, node)
+        await node.load()
+        return broker
 
     def end_waits(self) -> None:
         """Complete all delayed fetches and waiting group requests, now and from now on."""
@@ -271,7 +296,7 @@ class BrokerParts:
         await self.token_logins.close()
         await self.transactions.close()
         await self.groups.close()
-        await self.partitions.close(clean=clean)
+        await self.partitions.close(clean=clean, broker_epoch=self.node.broker_epoch)
         await self.node.close()
         self._checkers.shutdown()
         self.searchers.shutdown()

@@ -5,31 +5,38 @@ step as the topic, after it is stored. Handlers ask `placement`.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeAlias
 from uuid import UUID
 
-from horolog.broker.scheduling.metadata_thread import MetadataThread
 from horolog.broker.source_topics import SourceTopics
 from horolog.client.config import Address, ClientConfig, parse_bootstrap_servers
 from horolog.client.properties import config_of_properties
 from horolog.config import BrokerConfig, parse_properties, with_provided
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.metadata.rows import FollowedRow, SourceRow, Stored, promoted_once
-from horolog.metadata.store import MetadataStore
 from horolog.metadata.topics import MAX_NAME_LENGTH, Topic
 from horolog.patterns import given_pattern, name_pattern
 from horolog.storage.names import FOLLOWED_INTERNAL, INTERNAL_TOPICS
 
 _LOG = logging.getLogger(__name__)
 
+StoreSource: TypeAlias = Callable[[SourceRow, Collection[str]], Awaitable[object]]
+
 
 class FollowState:
     """State of following. For the event loop's thread; any thread may call `wants`."""
 
-    def __init__(self, metadata: MetadataThread, store: MetadataStore, stored: Stored) -> None:
+    def __init__(self, stored: Stored, store_source: StoreSource | None = None) -> None:
+        """Continue as stored.
+
+        Args:
+            store_source: stores a source, and forgets topics; None in a cluster, which follows
+                no other one.
+        """
         self.source = stored.source
         """Cluster that is or was followed. Its id is empty until it was reached once."""
         self.rows = {row.topic: row for row in stored.followed}
@@ -37,8 +44,7 @@ class FollowState:
         self.seen: SourceTopics | None = None
         """Last snapshot of the source."""
         self._held: set[str] = set()
-        self._metadata = metadata
-        self._store = store
+        self._store_source = store_source
 
     @property
     def is_following(self) -> bool:
@@ -115,7 +121,8 @@ class FollowState:
         Raises:
             StorageFailed: a write failed; the source is as it was.
         """
-        await self._metadata.run(self._store.put_source, source, forgotten)
+        assert self._store_source is not None
+        await self._store_source(source, forgotten)
         self.source, self.seen = source, self.seen if source.ended else None
         for name in forgotten:
             self.rows.pop(name, None)

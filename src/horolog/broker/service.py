@@ -16,7 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -44,6 +44,7 @@ from horolog.network.server import Server
 from horolog.storage.log_dir.log_dir import OpeningProgress
 
 if TYPE_CHECKING:
+    from horolog.broker.joining import EarlyServer
     from horolog.broker.metrics.page import MetricsPage
 
 _LOG = logging.getLogger(__name__)
@@ -138,7 +139,16 @@ class Service:
             if config.horolog_audit_log:
                 audit_file = AuditFile(config.horolog_audit_log)
                 undo.callback(audit_file.close)
-            broker = await BrokerParts.open(settings, clock, progress)
+            times = None if config.horolog_metrics_port is None else RequestTimes()
+            early: EarlyServer | None = None
+            if config.cluster is not None:
+                from horolog.broker import joining  # noqa: PLC0415 - only in a cluster
+
+                early = await joining.EarlyServer.start(settings, clock, times)
+                undo.push_async_callback(early.abort)
+                broker = await early.join(progress)
+            else:
+                broker = await BrokerParts.open(settings, clock, progress)
             undo.push_async_callback(broker.close)
             dispatcher = Dispatcher(broker)
             undo.callback(dispatcher.close)
@@ -147,19 +157,23 @@ class Service:
             if broker.config.logins:
                 dispatch = LoginDispatch(dispatcher, broker)
             faulty = None if faults is None else FaultyDispatch(dispatch, broker, faults)
-            times = None if broker.config.horolog_metrics_port is None else RequestTimes()
-            server = Server(
-                lambda: broker.config,
-                dispatch if faulty is None else faulty,
-                broker.readers,
-                file_slots=broker.slices_to_send,
-                most_connections=broker.open_files.connections,
-                times=times,
-                wait_s=broker.quotas.connected,
-                audit=AuditLog(logging.getLogger("horolog.broker.logins")).write,
-            )
-            broker.controller.load_tls = server.load_tls
-            broker.controller.on_altered = server.reconsider
+            served = dispatch if faulty is None else faulty
+            server: Server
+            if early is not None:
+                server = early.server
+            else:
+                server = Server(
+                    lambda: broker.config,
+                    served,
+                    broker.readers,
+                    file_slots=broker.slices_to_send,
+                    most_connections=broker.open_files.connections,
+                    times=times,
+                    wait_s=broker.quotas.connected,
+                    audit=AuditLog(logging.getLogger("horolog.broker.logins")).write,
+                )
+                broker.controller.load_tls = server.load_tls
+                broker.controller.on_altered = server.reconsider
             metrics = None
             if times is not None:
                 from horolog.broker.metrics.page import (  # noqa: PLC0415 - only where it is served
@@ -168,12 +182,16 @@ class Service:
 
                 metrics = MetricsPage(broker, times, server)
                 undo.callback(metrics.close)
-            service = cls(broker, dispatcher, server, server.listen(), metrics, faulty)
+            bound = server.listen() if early is None else early.bound
+            service = cls(broker, dispatcher, server, bound, metrics, faulty)
             service._audit_file = audit_file
+            broker.background_tasks.start()
+            broker.cleaner.start()
+            undo.push_async_callback(service._stop_background, is_clean=False)
+            await broker.node.start()
+            if early is not None:
+                early.gate.open(served)
             undo.pop_all()
-        broker.background_tasks.start()
-        broker.cleaner.start()
-        await broker.node.start()
         if load_kernels:
             loop = asyncio.get_running_loop()
             load = partial(kernels.load_in_background, owns_process=owns_process)
@@ -197,7 +215,7 @@ class Service:
 
     async def stop(self) -> None:
         """Stop accepting, answer the requests in flight, and close the logs cleanly."""
-        await self._stop_background()
+        await self._stop_background(is_clean=True)
         await self.server.close(self._end_waits)
         self._dispatcher.close()
         await self.broker.close()
@@ -205,7 +223,7 @@ class Service:
 
     async def kill(self) -> None:
         """Stop like a crash: no responses, no flush, no clean-shutdown marker; release the lock."""
-        await self._stop_background()
+        await self._stop_background(is_clean=False)
         await self.server.abort()
         if self._faulty is not None:
             self._faulty.kill()
@@ -224,7 +242,7 @@ class Service:
             self._faulty.end()
         self.broker.end_waits()
 
-    async def _stop_background(self) -> None:
+    async def _stop_background(self, *, is_clean: bool) -> None:
         if self._kernels is not None:
             self._kernels.cancel()
         self._garbage.stop()
@@ -232,7 +250,7 @@ class Service:
             self.metrics.close()
         await self.background_tasks.stop()
         await self.broker.cleaner.stop()
-        await self.broker.node.stop()
+        await self.broker.node.stop(is_clean=is_clean)
 
 
 def serve(
@@ -289,20 +307,42 @@ async def _serve(
     manager = ServiceManager(os.environ)
     progress = OpeningProgress()
     reporting = asyncio.create_task(_report_opening(progress, manager))
+    starting = loop.create_task(
+        Service.start(settings, clock, owns_process=True, faults=faults, progress=progress)
+    )
     try:
-        service = await Service.start(
-            settings, clock, owns_process=True, faults=faults, progress=progress
-        )
+        if config.cluster is not None and not await _finished(starting, stopping):
+            _LOG.info("stopped before the broker was ready")
+            return
+        service = await starting
     finally:
         reporting.cancel()
     on_ready(service)
     addresses = (host_port(endpoint.host, endpoint.port) for endpoint in service.bound)
     manager.ready(f"serving {len(service.broker.partitions)} logs at {', '.join(addresses)}")
+    failed = None if service.broker.cluster is None else service.broker.cluster.failed
+    if failed is not None:
+        failed.add_done_callback(lambda _: stopping.set())
     await stopping.wait()
     _LOG.info("stopping")
     manager.report("STOPPING=1", "STATUS=answering the last requests and closing the logs")
     await service.stop()
     manager.close()
+    if failed is not None and failed.done():
+        raise failed.result()
+
+
+async def _finished(starting: "asyncio.Task[Service]", stopping: asyncio.Event) -> bool:
+    """Wait for a start; cancel it, and return False, if the broker is to stop before its end."""
+    stopped = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if starting.done():
+        return True
+    starting.cancel()
+    with suppress(asyncio.CancelledError):
+        await starting
+    return False
 
 
 async def _report_opening(progress: OpeningProgress, manager: ServiceManager) -> None:

@@ -57,6 +57,14 @@ def test_an_active_controller_that_did_not_answer_is_not_believed_at_once_again(
     assert active_port(known) == THREE.port
 
 
+def test_a_controller_that_did_not_know_is_believed_once_it_leads(known: KnownController) -> None:
+    known.described(ONE, described(102))
+    known.lost(TWO, "no answer")
+    known.not_found(f"{ONE} knows no active controller")
+    known.described(ONE, described(101))
+    assert active_port(known) == ONE.port
+
+
 def test_a_late_failure_does_not_forget_the_one_found_since(known: KnownController) -> None:
     known.described(ONE, described(102))
     known.lost(TWO, "no answer")

@@ -145,15 +145,18 @@ class KnownController:
             self._take(ActiveController(body.controller_id, address))
 
     def lost(self, address: Address, why: str) -> None:
-        """Stop asking a controller: it did not answer, or is not the active one."""
+        """Stop asking a controller as the active one: it did not answer, or is not."""
         with self._lock:
             self._failed[address] = time.monotonic()
-            is_news = self._complaint is None
-            self._complaint = why
-            if self._active is not None and self._active.address == address:
-                self._active = None
-            elif self._active is not None:
+            if self._active is not None and self._active.address != address:
                 return  # another connection has found a newer one
+            self._active = None
+        self.not_found(why)
+
+    def not_found(self, why: str) -> None:
+        """Note that a controller did not say which one is active."""
+        with self._lock:
+            is_news, self._complaint = self._complaint is None, why
         if is_news:
             _LOG.warning("no active controller answers: %s", why)
 
@@ -222,7 +225,10 @@ def _searching(
             why = f"{address} is not the active controller"
         except _FAILED as error:
             why = str(error)
-        known.lost(address, why)
+        if active is None:
+            known.not_found(why)
+        else:
+            known.lost(address, why)
         if deadline.left_s() <= pause_s:
             raise ControllersUnavailable(f"{api_key.title} was not answered: {why}")
         yield _Pause(pause_s)
@@ -286,7 +292,8 @@ class ControllerLink:
                     link = self._brokers.at(step.address, step.deadline)
                     body = link.ask(step.api_key, step.fields, step.deadline)
                 except (*_FAILED, RequestRefused) as error:
-                    step = search.throw(error)
+                    if not self._interrupted.is_set():
+                        step = search.throw(error)
                 else:
                     step = search.send(body)
         except StopIteration as end:
