@@ -3,11 +3,12 @@
 import os
 import random
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from cluster_soak import ClusterSoak, given_number
-from tools.cluster import running_cluster
+from tools.cluster import Cluster
 
 FAULTS = given_number("FAULTS", 4)
 SEED = given_number("SEED", random.SystemRandom().randrange(1 << 30))
@@ -27,10 +28,9 @@ def test_nothing_acknowledged_is_lost_under_faults(
 
     say(f"SEED={SEED} BROKERS={BROKERS} FAULTS={FAULTS}")
     settings = {"broker.session.timeout.ms": "6000"}
-    with running_cluster(
-        BROKERS, CONTROLLERS, directory=tmp_path, of_controllers=settings
-    ) as cluster:
-        soak = ClusterSoak(cluster, SEED)
+    cluster = Cluster(tmp_path, BROKERS, CONTROLLERS, of_controllers=settings)
+    with ExitStack() as stack:
+        soak = ClusterSoak(cluster, SEED, stack)
         for number in range(1, FAULTS + 1):
             say(f"{number}: {soak.fault()}; {soak.history.count} acknowledged")
         assert not (problems := soak.finish()), f"SEED={SEED}: {problems[:20]}"

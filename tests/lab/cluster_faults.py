@@ -2,14 +2,17 @@
 
 import random
 import shutil
+import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from patience import eventually
+from proxy import Proxy
 from raw_connection import RawConnection
 from tools.cluster import Cluster, ServerProcess
 
@@ -19,11 +22,48 @@ CONTROLLERS = 2
 PREFERRED = 0
 
 
+class CutProxy(Proxy):
+    """What clients and replicas reach a broker by, until it is cut."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self.targets = [("127.0.0.1", port)]
+        self._is_cut = False
+
+    def cut(self) -> None:
+        self._is_cut = True
+        for one in self._open:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        self._open.clear()
+
+    def mend(self) -> None:
+        self._is_cut = False
+
+    def _serve(self, connection: socket.socket) -> None:
+        if self._is_cut:
+            connection.close()
+            return
+        try:
+            super()._serve(connection)
+        except OSError:  # the broker is down
+            connection.close()
+
+
 class ClusterFaults:
     """Faults of a cluster; each returns once the cluster should be able to recover."""
 
-    def __init__(self, cluster: Cluster, topics: Sequence[str], seed: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        topics: Sequence[str],
+        seed: int,
+        proxies: Mapping[int, "CutProxy"],
+        small: Mapping[int, Path],
+    ) -> None:
         self.cluster = cluster
+        self._proxies = proxies
+        self._small = small
         self.topics = list(topics)
         self.random = random.Random(seed)
         self._churned = 0
@@ -38,6 +78,8 @@ class ClusterFaults:
             (2, self.elect),
             (1, self.churn),
             (1, self.kill_two),
+            (2 if proxies else 0, self.cut),
+            (1 if small else 0, self.fill),
         ]
 
     def one(self) -> str:
@@ -91,11 +133,36 @@ class ClusterFaults:
         node.start()
         return f"kill controller {node.node_id}"
 
+    def cut(self) -> str:
+        """Nobody reaches a broker, which reaches the others."""
+        node = self._broker()
+        self._proxies[node.node_id].cut()
+        seconds = self._wait(0.5, 12)
+        self._proxies[node.node_id].mend()
+        return f"cut {node.kind}{node.node_id} off for {seconds:.1f} s"
+
+    def fill(self) -> str:
+        """A disk becomes full, and its broker ends, so that others lead."""
+        node_id, directory = self.random.choice(sorted(self._small.items()))
+        node = self.cluster.node(node_id)
+        ballast = directory / "ballast"
+        with suppress(OSError), ballast.open("wb") as file:
+            while True:
+                file.write(bytes(1 << 16))
+                file.flush()
+        ends = eventually(lambda: node.has_ended, 60)
+        ballast.unlink()
+        assert ends, f"node {node_id} lives with a full disk: {node.tail()}"
+        node.kill()
+        node.start()
+        return f"fill the disk of {node.kind}{node_id}"
+
     def wipe(self) -> str:
         """A broker whose disk is replaced: an empty directory with an id of its own."""
         node = self._broker()
         node.stop()
-        shutil.rmtree(node.log_dir)
+        for path in node.log_dir.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         self.cluster.write_meta(node, is_new=True)
         node.start()
         return f"wipe {node.kind}{node.node_id}"

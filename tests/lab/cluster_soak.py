@@ -1,11 +1,13 @@
 """A cluster under load and faults, and what has to be true of it afterwards."""
 
 import os
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
-from cluster_faults import ClusterFaults
+from cluster_faults import ClusterFaults, CutProxy
 from cluster_history import ClusterHistory, Stored, Where, problems_of_append_times
 from cluster_load import PARTITIONS, Finder, Reader, Transactor, Worker, Writer, read_all
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -22,13 +24,23 @@ RECOVERY_S = 600.0
 class ClusterSoak:
     """Load from the start on, faults one by one, and the end."""
 
-    def __init__(self, cluster: Cluster, seed: int) -> None:
+    def __init__(self, cluster: Cluster, seed: int, stack: ExitStack) -> None:
+        """Start the cluster and its load; the end of the stack is the end of both."""
         self.cluster = cluster
+        proxies = {it.node_id: stack.enter_context(CutProxy(it.port)) for it in cluster.nodes}
+        for node in cluster.nodes:
+            address = proxies[node.node_id].address
+            node.settings["advertised.listeners"] = f"PLAINTEXT://{address}"
+        small = {it.node_id: it.directory for it in cluster.nodes if it.kind == "h"}
+        small = {number: its for number, its in small.items() if _is_mounted(its, stack)}
+        stack.callback(cluster.close)
+        cluster.start()
+        cluster.wait_until_ready()
         self.history = ClusterHistory()
         has_kafka = any(it.kind == "k" for it in cluster.nodes)
         self.topics = [PLAIN, ONCE, STAMPED, *(TRANSACTIONAL if has_kafka else ())]
         self._make_topics()
-        self.faults = ClusterFaults(cluster, self.topics, seed)
+        self.faults = ClusterFaults(cluster, self.topics, seed, proxies, small)
         self._workers = self._load(seed, has_kafka=has_kafka)
         for worker in self._workers:
             worker.start()
@@ -163,6 +175,16 @@ class ClusterSoak:
                             f"{name} differs in {first} and {other} at {sorted(differing)[:5]}, "
                             f"{len(differing)} batches"
                         )
+
+
+def _is_mounted(directory: Path, stack: ExitStack) -> bool:
+    """Mount a small file system there; only a privileged user may."""
+    directory.mkdir(parents=True)
+    command = ["mount", "-t", "tmpfs", "-o", "size=512m", "tmpfs", str(directory)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        return False
+    stack.callback(subprocess.run, ["umount", "-l", str(directory)], check=True)
+    return True
 
 
 def batches_in(directory: Path) -> dict[int, bytes]:
