@@ -40,7 +40,6 @@ from horolog.broker.opening import OpenedLogs, open_storage
 from horolog.broker.partition import Partition, log_failure
 from horolog.broker.partitions import STAMP_CLOCK_MS, Partitions
 from horolog.broker.placement.alone import advertised
-from horolog.broker.placement.replicas import LedReplicas
 from horolog.broker.producers import ProducerClients
 from horolog.broker.recent_histories import RecentHistories
 from horolog.broker.scheduling.delayed import Delayed
@@ -69,6 +68,7 @@ from horolog.wire.api import ApiKey
 
 if TYPE_CHECKING:
     from horolog.broker.cluster.condition import ClusterCondition
+    from horolog.broker.cluster.leading import Leaders
     from horolog.broker.cluster.node import ClusterNode
     from horolog.broker.cluster.relaying import Relay
 
@@ -181,7 +181,7 @@ class BrokerParts:
         self.producer_ids = node.producer_ids
         self.producer_clients = ProducerClients()
         self.producer_turns = ProducerTurns()
-        self.replicas: LedReplicas | None = None
+        self.replicas: Leaders | None = None
         """Notes the fetches of replicas; None where this broker is alone."""
         self.other_coordinators: OtherCoordinators | None = None
         """Coordinators of transactions where they are other brokers of a cluster."""

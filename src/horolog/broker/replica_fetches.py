@@ -1,7 +1,7 @@
 """Answers Fetch requests of replicas, whose partitions this broker leads.
 
 A replica gets the bytes of the log as they are, up to the log end. Its offset says what it has:
-each fetch, also one that reads nothing, is noted by the leader (`LedReplicas`). The order of the
+each fetch, also one that reads nothing, is noted by the leader (`Leaders`). The order of the
 checks is Apache Kafka's:
 
     epoch      the leader epoch of the request is the current one (74, 75) of this leader (6)
@@ -24,7 +24,7 @@ For the event loop's thread only; the reads that may wait for the disk run in a 
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from horolog.broker.authorisation import CLUSTER, TOPIC, refusal
 from horolog.broker.broker import BrokerParts
@@ -37,7 +37,6 @@ from horolog.broker.fetch_sessions import (
     SessionTopic,
 )
 from horolog.broker.partition import Partition
-from horolog.broker.placement.replicas import LedReplicas
 from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
 from horolog.broker.scheduling.delayed import Delayed, Mark
 from horolog.buffers import Buffer
@@ -59,6 +58,9 @@ from horolog.wire.fetch import (
     encode_fetch_response,
 )
 from horolog.wire.requests import FetchPartition, FetchRequest, FetchTopic
+
+if TYPE_CHECKING:
+    from horolog.broker.cluster.leading import Leaders
 
 _NOTED_EVERY_MS: Final = 500
 _MOST_OFFSETS: Final = 1 << 31  # of one batch
@@ -110,7 +112,7 @@ class _Asked(NamedTuple):
 
 
 async def fetch_as_replica(
-    request: Request[FetchRequest], broker: BrokerParts, leaders: LedReplicas
+    request: Request[FetchRequest], broker: BrokerParts, leaders: "Leaders"
 ) -> Reply | Apart:
     """Return records from the replica's offsets on, and note its progress."""
     body, version = request.body, request.version
@@ -168,7 +170,7 @@ class _ReplicaReading:
     )
 
     def __init__(
-        self, request: Request[FetchRequest], broker: BrokerParts, leaders: LedReplicas
+        self, request: Request[FetchRequest], broker: BrokerParts, leaders: "Leaders"
     ) -> None:
         body, state = request.body, request.body.replica_state
         self._request = request

@@ -221,6 +221,7 @@ class Leaders:
                 leading.on_min_isr(min_isr)
             leading.tick(self._clock.monotonic_ms())
             partition.move_high_watermark(leading.high_watermark)
+            partition.notify(0)  # a fenced replica holds no deletion up
             if leading.wants_proposal:
                 self._propose(key)
 

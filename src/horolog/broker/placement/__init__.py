@@ -1,7 +1,6 @@
 """Who leads each partition, who the brokers are, and who coordinates: one question, three answers.
 
     placement    the protocol, and its values
-    replicas     the protocol that notes the fetches of replicas
     alone        this broker leads everything
     shadow       a cluster that is followed leads some topics (docs/following.md)
 
