@@ -60,6 +60,7 @@ TOOLS: Mapping[str, str] = {
     "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
     "cluster": "org.apache.kafka.tools.ClusterTool",
+    "metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "dump": "org.apache.kafka.tools.DumpLogSegments",
