@@ -5,6 +5,7 @@ A broker is built around a `Node`: this one, or that of a cluster (`cluster.node
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from horolog.broker.controller import Controller
@@ -21,13 +22,28 @@ from horolog.broker.shadow.access import FollowedAccess
 from horolog.broker.shadow.shadow import Shadow
 from horolog.errors import HorologError
 from horolog.metadata.topics import Topic, TopicRegistry
+from horolog.schemas.metadata import (
+    CONSUMER_GROUPS,
+    GROUP_VERSION,
+    METADATA_VERSION,
+    NEWEST_LEVEL,
+    OLDEST_LEVEL,
+    TRANSACTION_VERSION,
+)
+from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
 from horolog.storage.directory.clean_shutdown import NO_BROKER_EPOCH
+from horolog.wire.api import Versions
 
 if TYPE_CHECKING:
     from horolog.broker.broker import BrokerParts
 
 _LOG = logging.getLogger(__name__)
 
+_CLAIMS: Final = {
+    METADATA_VERSION: Versions(OLDEST_LEVEL, NEWEST_LEVEL),
+    TRANSACTION_VERSION: Versions(FIRST_FLOW, SECOND_FLOW),
+    GROUP_VERSION: Versions(0, CONSUMER_GROUPS),
+}
 LOADING_S: Final = 1.0
 """Longest wait of a start for groups. After that they are loaded while it serves."""
 
@@ -53,18 +69,18 @@ class Node(Protocol):
         ...
 
     @property
-    def metadata_version(self) -> int:
-        """Finalised level of `metadata.version`."""
+    def claims(self) -> Mapping[str, Versions]:
+        """Features of Kafka, with the levels that this broker can have finalised."""
         ...
 
     @property
-    def transaction_version(self) -> int:
-        """Finalised level of `transaction.version`."""
+    def levels(self) -> Mapping[str, int]:
+        """Finalised levels of features; 0 is absent."""
         ...
 
     @property
-    def group_version(self) -> int:
-        """Finalised level of `group.version`: 1 is that of consumer groups."""
+    def levels_epoch(self) -> int:
+        """Version of the finalised levels, for clients that compare answers."""
         ...
 
     @property
@@ -149,19 +165,25 @@ class AloneNode:
         return self._store.lost
 
     @property
-    def metadata_version(self) -> int:
-        """Finalised level of `metadata.version`."""
-        return self._store.metadata_version
+    def claims(self) -> Mapping[str, Versions]:
+        """Features of Kafka that a directory of this broker may have."""
+        return _CLAIMS
 
     @property
-    def transaction_version(self) -> int:
-        """Finalised level of `transaction.version`."""
-        return self._store.transaction_version
+    def levels(self) -> Mapping[str, int]:
+        """Levels that the directory's metadata log has; 0 is absent."""
+        store = self._store
+        levels = {
+            METADATA_VERSION: store.metadata_version,
+            TRANSACTION_VERSION: store.transaction_version,
+            GROUP_VERSION: store.group_version,
+        }
+        return {name: level for name, level in levels.items() if level}
 
     @property
-    def group_version(self) -> int:
-        """Finalised level of `group.version`."""
-        return self._store.group_version
+    def levels_epoch(self) -> int:
+        """Always 0."""
+        return 0
 
     def place(self, live: LiveSettings, topics: TopicRegistry, partitions: Partitions) -> Placement:
         """Return the placement of a broker that may follow another cluster."""

@@ -61,6 +61,12 @@ from horolog.quotas.model import Quotas
 from horolog.quotas.windows import QuotaWindow
 from horolog.record.compression import Codec
 from horolog.rights.model import Rights
+from horolog.schemas.metadata import (
+    GROUP_VERSION,
+    METADATA_VERSION,
+    OLDEST_LEVEL,
+    TRANSACTION_VERSION,
+)
 from horolog.storage.log_dir.log_dir import OpeningProgress
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -354,12 +360,12 @@ class BrokerParts:
     @property
     def transaction_version(self) -> int:
         """Finalised level of the feature `transaction.version`."""
-        return self.node.transaction_version
+        return self.node.levels.get(TRANSACTION_VERSION, 0)
 
     @property
     def group_version(self) -> int:
         """Finalised level of the feature `group.version`: 1 is that of consumer groups."""
-        return self.node.group_version
+        return self.node.levels.get(GROUP_VERSION, 0)
 
     @property
     def serves_consumer_protocol(self) -> bool:
@@ -370,7 +376,7 @@ class BrokerParts:
     @property
     def metadata_version(self) -> int:
         """Finalised level of the feature `metadata.version`."""
-        return self.node.metadata_version
+        return self.node.levels.get(METADATA_VERSION, OLDEST_LEVEL)
 
     def endpoint(self, listener: Endpoint) -> Endpoint:
         """Return the advertised endpoint of a listener."""

@@ -10,7 +10,7 @@ that came back empty would be taken for the leader that it was, and others would
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -49,6 +49,8 @@ from horolog.storage.directory.clean_shutdown import NO_BROKER_EPOCH
 from horolog.storage.files import Files
 from horolog.storage.log_dir.log_dir import LogDir, OpeningProgress
 from horolog.storage.names import TRANSACTION_STATE, TopicPartition
+from horolog.wire.api import Versions
+from horolog.wire.features import REPLICATION
 
 if TYPE_CHECKING:
     from horolog.broker.broker import BrokerParts, Resources
@@ -334,19 +336,19 @@ class ClusterNode:
     # --- while it runs ----------------------------------------------------------------
 
     @property
-    def metadata_version(self) -> int:
-        """Finalised level of `metadata.version`."""
-        return self.view.image.metadata_version
+    def claims(self) -> Mapping[str, Versions]:
+        """Features of Kafka that this broker can have finalised."""
+        return {name: levels for name, levels in CLAIMS.items() if name != REPLICATION}
 
     @property
-    def transaction_version(self) -> int:
-        """Finalised level of `transaction.version`."""
-        return self.view.features.get("transaction.version", 0)
+    def levels(self) -> Mapping[str, int]:
+        """Levels that the controllers have finalised; 0 is absent."""
+        return self.view.features
 
     @property
-    def group_version(self) -> int:
-        """Finalised level of `group.version`."""
-        return self.view.features.get("group.version", 0)
+    def levels_epoch(self) -> int:
+        """Offset of the last metadata record that is applied."""
+        return self.view.offset - 1
 
     def status(self) -> str:
         """Return why the broker is not unfenced, in a sentence."""

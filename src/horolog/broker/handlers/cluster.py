@@ -11,15 +11,6 @@ from horolog.broker.dispatch import Request, api, served
 from horolog.broker.handlers.results import PartOutcome, cluster_bits, each
 from horolog.errors import ErrorCode, printable
 from horolog.rights.entries import CLUSTER_NAME
-from horolog.schemas.metadata import (
-    CONSUMER_GROUPS,
-    GROUP_VERSION,
-    METADATA_VERSION,
-    NEWEST_LEVEL,
-    OLDEST_LEVEL,
-    TRANSACTION_VERSION,
-)
-from horolog.schemas.transactions import FIRST_FLOW, SECOND_FLOW
 from horolog.wire.api import ApiKey, Versions
 from horolog.wire.features import FEATURES
 from horolog.wire.requests import (
@@ -57,12 +48,6 @@ if TYPE_CHECKING:
 # A version that is not served is answered in v0 (see dispatch).
 
 
-_LEVELS = {
-    METADATA_VERSION: Versions(OLDEST_LEVEL, NEWEST_LEVEL),
-    TRANSACTION_VERSION: Versions(FIRST_FLOW, SECOND_FLOW),
-    GROUP_VERSION: Versions(0, CONSUMER_GROUPS),
-}
-
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z", re.ASCII)
 _ANY_NODE: Final = -1
 
@@ -74,11 +59,7 @@ def api_versions(
     """List every API with a handler, horolog's features, and levels of Kafka's."""
     if error := _refusal_of_client(request, broker):
         return {"error_code": error, "api_keys": []}
-    finalised = {
-        METADATA_VERSION: broker.metadata_version,
-        TRANSACTION_VERSION: broker.transaction_version,
-        GROUP_VERSION: broker.group_version,
-    }
+    node = broker.node
     return {
         "error_code": ErrorCode.none,
         "api_keys": [
@@ -87,13 +68,12 @@ def api_versions(
         ],
         "supported_features": [
             {"name": name, "min_version": levels.min, "max_version": levels.max}
-            for name, levels in (*FEATURES.items(), *_LEVELS.items())
+            for name, levels in (*FEATURES.items(), *node.claims.items())
         ],
-        "finalized_features_epoch": 0,
+        "finalized_features_epoch": node.levels_epoch,
         "finalized_features": [
             {"name": name, "min_version_level": level, "max_version_level": level}
-            for name, level in finalised.items()
-            if level
+            for name, level in node.levels.items()
         ],
     }
 

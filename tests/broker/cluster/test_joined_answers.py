@@ -1,0 +1,157 @@
+"""What brokers of a cluster answer about it, and what they pass on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from joined_broker import JoinedBroker
+from patience import eventually
+from scripted_controller import ScriptedController
+
+from horolog.errors import ErrorCode
+from horolog.wire import ApiKey
+
+BOTH = (1, 2)
+
+
+@pytest.fixture
+def quorum() -> Iterator[ScriptedController]:
+    with ScriptedController() as controllers:
+        yield controllers
+
+
+@pytest.fixture
+def brokers(quorum: ScriptedController, tmp_path: Path) -> Iterator[list[JoinedBroker]]:
+    with (
+        JoinedBroker(tmp_path / "1", quorum) as one,
+        JoinedBroker(tmp_path / "2", quorum, 2) as two,
+    ):
+        assert eventually(lambda: len(two.ask(ApiKey.METADATA, 12, topics=[]).brokers) == 2)
+        assert eventually(lambda: len(one.ask(ApiKey.METADATA, 12, topics=[]).brokers) == 2)
+        yield [one, two]
+
+
+def topic(broker: JoinedBroker, name: str, **more: Any) -> Any:
+    (found,) = broker.ask(ApiKey.METADATA, 12, topics=[{"name": name}], **more).topics
+    return found
+
+
+def test_each_broker_names_all_of_them_and_itself_for_changes(
+    brokers: list[JoinedBroker], quorum: ScriptedController
+) -> None:
+    ports = {(node_id, broker.port) for node_id, broker in zip(BOTH, brokers, strict=True)}
+    for node_id, broker in zip(BOTH, brokers, strict=True):
+        metadata = broker.ask(ApiKey.METADATA, 12, topics=[])
+        assert {(it.node_id, it.port) for it in metadata.brokers} == ports
+        assert (metadata.controller_id, metadata.cluster_id) == (node_id, quorum.cluster_id)
+        described = broker.ask(
+            ApiKey.DESCRIBE_CLUSTER, 2, endpoint_type=1, include_fenced_brokers=True
+        )
+        assert {(it.broker_id, it.port) for it in described.brokers} == ports
+        assert described.controller_id == node_id
+
+
+def test_finalised_features_are_those_of_the_cluster(
+    brokers: list[JoinedBroker], quorum: ScriptedController
+) -> None:
+    answer = brokers[0].ask(ApiKey.API_VERSIONS, 3)
+    levels = {it.name: it.max_version_level for it in answer.finalized_features}
+    assert levels == quorum.image.features
+    assert answer.finalized_features_epoch >= 0
+    supported = {it.name: (it.min_version, it.max_version) for it in answer.supported_features}
+    assert supported["share.version"] == (0, 2)
+    offered = {it.api_key for it in answer.api_keys}
+    assert {ApiKey.UPDATE_FEATURES, ApiKey.UNREGISTER_BROKER} <= offered
+
+
+def test_a_topic_that_one_broker_passes_on_is_described_by_all(
+    brokers: list[JoinedBroker], quorum: ScriptedController
+) -> None:
+    created = brokers[0].ask(
+        *(ApiKey.CREATE_TOPICS, 7),
+        topics=[{"name": "t", "num_partitions": 2, "replication_factor": 2}],
+    )
+    (it,) = created.topics
+    assert (it.error_code, it.topic_id) == (0, quorum.image.topics["t"].topic_id)
+    for broker in brokers:
+        assert eventually(lambda broker=broker: topic(broker, "t").error_code == 0)
+        found = topic(broker, "t")
+        wanted = quorum.image.topics["t"].partitions
+        assert {
+            (one.partition_index, one.leader_id, one.leader_epoch, tuple(one.replica_nodes))
+            for one in found.partitions
+        } == {(n, p.leader, p.leader_epoch, tuple(p.replicas)) for n, p in wanted.items()}
+        pages = broker.ask(
+            *(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0),
+            topics=[{"name": "t"}],
+            response_partition_limit=2000,
+            cursor=None,
+        )
+        assert [one.leader_id for one in pages.topics[0].partitions] == [
+            wanted[0].leader,
+            wanted[1].leader,
+        ]
+    deleted = brokers[1].ask(ApiKey.DELETE_TOPICS, 6, topics=[{"name": "t", "topic_id": None}])
+    assert deleted.responses[0].error_code == 0
+    assert eventually(
+        lambda: topic(brokers[0], "t", allow_auto_topic_creation=False).error_code == 3
+    )
+
+
+def test_producers_and_readers_are_sent_to_the_leader(
+    brokers: list[JoinedBroker], quorum: ScriptedController
+) -> None:
+    quorum.create_topic("t", [[2]])
+    assert eventually(lambda: topic(brokers[0], "t").error_code == 0)
+    refused = brokers[0].produce("t", b"", version=9)
+    assert refused.error_code == ErrorCode.not_leader_or_follower
+    fetched = brokers[0].fetch("t")
+    assert fetched.error_code == ErrorCode.not_leader_or_follower
+    unknown = brokers[0].produce("t", b"", partition=7, version=9)
+    assert unknown.error_code == ErrorCode.unknown_topic_or_partition
+
+
+def test_a_topic_that_a_client_names_is_created_by_the_controllers(
+    brokers: list[JoinedBroker], quorum: ScriptedController
+) -> None:
+    first = topic(brokers[0], "named", allow_auto_topic_creation=True)
+    assert first.error_code == ErrorCode.unknown_topic_or_partition
+    assert eventually(lambda: "named" in quorum.image.topics)
+    assert eventually(lambda: topic(brokers[0], "named").error_code == 0)
+
+
+def test_coordinators_are_elsewhere_and_lists_are_empty(brokers: list[JoinedBroker]) -> None:
+    found = brokers[0].ask(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["g"])
+    assert found.coordinators[0].error_code == ErrorCode.coordinator_not_available
+    joined = brokers[0].ask(
+        *(ApiKey.JOIN_GROUP, 5),
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[{"name": "range", "metadata": b""}],
+    )
+    assert joined.error_code == ErrorCode.not_coordinator
+    assert brokers[0].ask(ApiKey.LIST_GROUPS, 5).error_code == 0
+    assert brokers[0].ask(ApiKey.LIST_TRANSACTIONS, 1).error_code == 0
+    dirs = brokers[0].ask(ApiKey.DESCRIBE_LOG_DIRS, 4, topics=None)
+    assert (dirs.error_code, dirs.results[0].error_code) == (0, 0)
+
+
+def test_settings_go_to_the_controllers_and_come_back(
+    brokers: list[JoinedBroker], quorum: ScriptedController
+) -> None:
+    quorum.create_topic("t", [[1]])
+    assert eventually(lambda: topic(brokers[0], "t").error_code == 0)
+    answer = brokers[0].alter("t", retention_ms="123456", horolog_retention_by="append-time")
+    assert answer.error_code == 0, answer
+
+    def described() -> dict[str, str | None]:
+        resource = {"resource_type": 2, "resource_name": "t", "configuration_keys": None}
+        found = brokers[1].ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource])
+        return {it.name: it.value for it in found.results[0].configs}
+
+    assert eventually(lambda: described()["horolog.retention.by"] == "append-time")
+    assert described()["retention.ms"] == "123456"
+    assert "horolog.retention.by" not in quorum.image.settings_of(2, "t")
