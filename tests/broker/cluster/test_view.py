@@ -31,7 +31,7 @@ from horolog.schemas import metadata as m
 from horolog.schemas.metadata import Record
 from horolog.storage import LogDir
 
-A, B, OTHER = UUID(int=500), UUID(int=501), UUID(int=502)
+A, B, OTHER, NEW = (UUID(int=number) for number in range(500, 504))
 NODE = 5
 NOW = 1_795_000_000_000
 
@@ -225,6 +225,29 @@ def test_what_came_before_is_obeyed_at_once(tmp_path: Path) -> None:
             assert parts.live.settings.topic_config().retention_ms == 3
             assert parts.rights is not None
             assert (len(parts.rights), [*parts.live.groups]) == (1, ["g"])
+
+    asyncio.run(run())
+
+
+def test_topics_of_an_earlier_image_are_replaced(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path) as broker:
+            parts = broker.parts
+            await broker.take(*created("a", A), *created("b", B), *created("c", OTHER))
+            for topic in await TopicSettings(NODE, broker.static).topics(broker.view.image):
+                parts.topics.put(topic)
+                await parts.partitions.open(topic, [0])
+            await broker.take(
+                m.RemoveTopic(A), m.RemoveTopic(B), *created("b", NEW),
+                m.Config(TOPIC, "c", "retention.ms", "1"), m.Config(TOPIC, "b", "flush.ms", "soon"),
+            )  # fmt: skip
+            await broker.obey()
+            assert sorted((topic.name, topic.topic_id) for topic in parts.topics) == [
+                ("b", NEW),
+                ("c", OTHER),
+            ]
+            assert parts.partitions["c", 0].log.config.retention_ms == 1
+            assert parts.partitions["b", 0].log.retention_exempt
 
     asyncio.run(run())
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 from uuid import UUID
 
+from horolog.broker.cluster.controllers import AskController
 from horolog.broker.cluster.placement import ObservedImage
-from horolog.broker.cluster.producer_ids import AskController
 from horolog.errors import ErrorCode, HorologError
 from horolog.metadata.image_changes import PartitionKey
 from horolog.replication.roles import needs_directory

@@ -15,8 +15,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from horolog.client.brokers import Brokers
 from horolog.client.config import Address, ClientConfig
@@ -30,6 +30,7 @@ from horolog.wire.api import ApiKey, Versions
 from horolog.wire.malformed import MalformedResponse
 
 __all__ = [
+    "AskController",
     "ControllerLink",
     "Controllers",
     "ControllersUnavailable",
@@ -54,6 +55,20 @@ _DESCRIBE: Final[Mapping[str, Any]] = {
     "endpoint_type": 2,  # controllers (KIP-919)
     "include_fenced_brokers": False,
 }
+
+
+class AskController(Protocol):
+    """Asks the active controller."""
+
+    def __call__(
+        self, api_key: ApiKey, body: Mapping[str, Any], /, *, timeout_ms: int
+    ) -> Awaitable[Any]:
+        """Return the body of the response.
+
+        Raises:
+            HorologError: there is none.
+        """
+        ...
 
 
 class ControllersUnavailable(HorologError):

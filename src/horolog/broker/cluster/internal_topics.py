@@ -9,10 +9,11 @@ fenced instead. Where no other broker than horolog exists, no internal topic is 
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from horolog.broker.cluster.controllers import AskController
 from horolog.broker.cluster.placement import is_horolog
 from horolog.config import BrokerConfig
 from horolog.errors import ErrorCode, HorologError
@@ -33,16 +34,6 @@ _ALWAYS: Final = "true"
 _IF_MISSING: Final = "auto"
 
 _logger = logging.getLogger(__name__)
-
-
-class Asks(Protocol):
-    """Asks the active controller."""
-
-    def __call__(
-        self, api_key: ApiKey, fields: Mapping[str, Any], *, timeout_ms: int
-    ) -> Awaitable[Any]:
-        """Return the body of the response."""
-        ...
 
 
 class WantedTopic(NamedTuple):
@@ -166,7 +157,7 @@ class InternalTopics:
         node_id: int,
         directory_id: UUID,
         config: BrokerConfig,
-        ask: Asks,
+        ask: AskController,
         monotonic_ms: Callable[[], int],
     ) -> None:
         assert config.cluster is not None

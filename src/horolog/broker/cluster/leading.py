@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
+from horolog.broker.cluster.controllers import AskController
 from horolog.broker.cluster.placement import ObservedImage
-from horolog.broker.cluster.producer_ids import AskController
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.turns import TimeSlice
 from horolog.clock import Clock

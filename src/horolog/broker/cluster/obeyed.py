@@ -108,6 +108,15 @@ class TopicSettings:
             unsettled=is_doubtful or self.is_doubtful,
         )
 
+    async def topics(self, image: Image) -> list[Topic]:
+        """Return all topics that have partitions, with pauses for other tasks."""
+        turns, found = TimeSlice(), []
+        for its in list(image.topics.values()):
+            await turns.pause()
+            if its.partitions:
+                found.append(self.topic(image, its))
+        return found
+
     def _obeyed(self, topic: str, given: Mapping[str, str]) -> tuple[Mapping[str, str], bool]:
         """Return the settings of a topic that are obeyed, and whether one is refused.
 
@@ -146,13 +155,18 @@ class ObeyedMetadata:
         self._settings = settings
 
     async def fill(self) -> None:
-        """Take everything from the image, of which nothing was taken before."""
-        image, turns = self._image, TimeSlice()
+        """Take everything from the image; topics and logs may be those of an earlier one."""
+        image, parts = self._image, self._parts
         await self._obey_broker_settings()
-        for its in list(image.topics.values()):
+        for known in list(parts.topics):
+            if known.topic_id not in image.by_id:
+                parts.topics.remove(known.name)
+        turns = TimeSlice()
+        for topic in await self._settings.topics(image):
             await turns.pause()
-            if its.partitions:
-                self._parts.topics.put(self._settings.topic(image, its))
+            if parts.topics.find(topic.name) != topic:
+                parts.topics.put(topic)
+            parts.partitions.obey_settings(topic)
         self._obey_groups(name for kind, name in image.configs if kind == GROUP)
         self._obey_access(
             Changes(

@@ -9,9 +9,10 @@ For the event loop's thread only.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
+from horolog.broker.cluster.controllers import AskController
 from horolog.client.connection import NoAnswer
 from horolog.client.metadata import refuse
 from horolog.errors import ErrorCode, HorologError, RequestRefused
@@ -24,20 +25,6 @@ TIMEOUT_MS: Final = 5_000
 """Longest wait of a producer for the next block."""
 _MOST_IDS: Final = 1 << 31
 _PARTS: Final = 10  # of a block; the last one is left when the next block is asked for
-
-
-class AskController(Protocol):
-    """Asks the active controller."""
-
-    def __call__(
-        self, api_key: ApiKey, body: Mapping[str, Any], /, *, timeout_ms: int
-    ) -> Awaitable[Any]:
-        """Return the body of the response.
-
-        Raises:
-            HorologError: there is none.
-        """
-        ...
 
 
 class BlockProducerIds:
