@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID, uuid4
 
 from horolog.broker.cluster.controllers import ControllerLink, ControllersUnavailable
@@ -54,6 +54,15 @@ class BrokerState(IntEnum):
     SHUTTING_DOWN = 7
 
 
+class KeepsAway(Protocol):
+    """Says what keeps new partitions away from this broker; any thread may read it."""
+
+    cordoned: tuple[UUID, ...]
+    """Directories that take no new partitions (KIP-1066)."""
+    keeps_fenced: str | None
+    """Reason why the broker must not be unfenced yet."""
+
+
 class Life:
     """Registration and heartbeats of a broker. Any thread may read its properties.
 
@@ -62,6 +71,7 @@ class Life:
         offset: returns the offset after the last metadata record that is applied.
         image: returns the image, for messages.
         on_change: called in the thread after a change of state.
+        internal: says what keeps new partitions away from this broker.
     """
 
     def __init__(
@@ -73,6 +83,7 @@ class Life:
         offset: Callable[[], int],
         image: Callable[[], Image],
         on_change: Callable[[], object],
+        internal: KeepsAway,
     ) -> None:
         self.registration = registration
         self._link = link
@@ -85,6 +96,7 @@ class Life:
         self._offset = offset
         self._image = image
         self._on_change = on_change
+        self._internal = internal
         self._state = BrokerState.STARTING
         self._epoch = -1
         self._is_fenced = True
@@ -92,7 +104,8 @@ class Life:
         self._is_reported = False
         self._wants_fence = True
         self._wants_shutdown = False
-        self._cordons = False
+        self._was_unfenced = False
+        self._awaited_s: float | None = None
         self._failed_directories: tuple[UUID, ...] = ()
         self._answered_s = time.monotonic()
         self._complaint: str | None = "it is not registered yet"
@@ -161,12 +174,6 @@ class Life:
         """Ask the controllers to move the leaders elsewhere."""
         self._wants_shutdown = True
         self._set(BrokerState.PENDING_SHUTDOWN)
-
-    def cordon(self, *, is_cordoned: bool) -> None:
-        """Ask for no new partitions (KIP-1066), or for some again."""
-        if self._cordons != is_cordoned:
-            self._cordons = is_cordoned
-            self._wake()
 
     def fail_directory(self) -> None:
         """Report the log directory offline: the controllers elect other leaders."""
@@ -274,10 +281,10 @@ class Life:
             "broker_id": self.registration.node_id,
             "broker_epoch": self._epoch,
             "current_metadata_offset": self._offset() - 1,
-            "want_fence": self._wants_fence,
+            "want_fence": self._wants_fence or self._is_kept_fenced,
             "want_shut_down": self._wants_shutdown,
             "offline_log_dirs": self._failed_directories,
-            "cordoned_log_dirs": self._cordoned(state),
+            "cordoned_log_dirs": None if state < BrokerState.RECOVERY else self._internal.cordoned,
         }
         try:
             # A new leader of the quorum must hear within the session (KAFKA-14392).
@@ -291,21 +298,33 @@ class Life:
         if body.error_code == ErrorCode.none:
             self._complaint = None
             self._take(body, request)
-            awaits = self._wants_shutdown or self._is_fenced != self._wants_fence
-            return min(SOON_S, self._interval_s) if awaits else self._interval_s
+            return self._pause_s()
         self._complaint = self._text_of(body.error_code)
         if body.error_code in (ErrorCode.stale_broker_epoch, ErrorCode.broker_id_not_registered):
             self._register_anew()
             return 0
         return RETRY_S
 
-    def _cordoned(self, state: BrokerState) -> tuple[UUID, ...] | None:
-        if state < BrokerState.RECOVERY:
-            return None
-        return (self.registration.directory_id,) if self._cordons else ()
+    def _pause_s(self) -> float:
+        """Return the seconds until the next heartbeat: few while a change of state is awaited."""
+        wants_fence = self._wants_fence or self._is_kept_fenced
+        if not self._wants_shutdown and self._is_fenced == wants_fence:
+            self._awaited_s = None
+            return self._interval_s
+        now_s = time.monotonic()
+        if self._awaited_s is None:
+            self._awaited_s = now_s
+        # A twentieth of the time waited so far: a broker that stays fenced is no burden.
+        return min(max(SOON_S, (now_s - self._awaited_s) / 20), self._interval_s)
+
+    @property
+    def _is_kept_fenced(self) -> bool:
+        """True while internal topics could come here, which this broker does not coordinate."""
+        return not self._was_unfenced and self._internal.keeps_fenced is not None
 
     def _take(self, body: Any, request: dict[str, Any]) -> None:
         was_fenced, self._is_fenced = self._is_fenced, bool(body.is_fenced)
+        self._was_unfenced |= not self._is_fenced
         self._is_reported = bool(request["offline_log_dirs"])
         if body.should_shut_down and request["want_shut_down"]:
             self._is_granted = True

@@ -16,8 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from horolog.broker.cluster.assigning import DirectoryAssignments
+from horolog.broker.cluster.condition import ClusterCondition
 from horolog.broker.cluster.controllers import ControllerLink, Controllers, KnownController
 from horolog.broker.cluster.directory import ClusterDirectory, lock_cluster_directory
+from horolog.broker.cluster.following import ReplicaFetchers
+from horolog.broker.cluster.internal_topics import InternalTopics
+from horolog.broker.cluster.leading import Leaders
 from horolog.broker.cluster.lifecycle import BrokerState, Life, broken
 from horolog.broker.cluster.obeyed import ObeyedMetadata, ObeyingParts, TopicSettings
 from horolog.broker.cluster.observer import MetadataObserver, ObservingNode
@@ -32,12 +37,14 @@ from horolog.broker.cluster.registration import (
 )
 from horolog.broker.cluster.relaying import Relay
 from horolog.broker.cluster.remote_admission import RemoteAdmission
+from horolog.broker.cluster.roles import Roles
 from horolog.broker.cluster.view import ClusterView
 from horolog.broker.follow_state import FollowState
 from horolog.broker.opening import OpenedLogs
 from horolog.broker.partitions import Partitions
 from horolog.broker.settings import LiveSettings
 from horolog.client.config import Address
+from horolog.client.fetch_session import FetchingReplica
 from horolog.client.security import Security
 from horolog.clock import Clock
 from horolog.config import BrokerConfig, Endpoint, Settings
@@ -94,10 +101,16 @@ class ClusterNode:
         self.controllers = Controllers(self.known, self._to_controllers, client_id=self._named())
         self.life: Life | None = None
         self.placement: ClusterPlacement
+        self.leaders: Leaders
+        self.followers: ReplicaFetchers
+        self.roles: Roles
         self.relay = Relay(self.controllers, self.view)
         self.producer_ids = BlockProducerIds(self.controllers.ask, self.node_id, self._epoch)
-        to_brokers = Security.of(self.config.broker_security)
-        self.others = OtherBrokers(to_brokers, client_id=self._named("txn"))
+        self.internal = InternalTopics(
+            self.node_id, self.directory_id, config, self.controllers.ask, clock.monotonic_ms
+        )
+        self._to_brokers = Security.of(self.config.broker_security)
+        self.others = OtherBrokers(self._to_brokers, client_id=self._named("txn"))
         self.lost: tuple[str, ...] = ()
         self.failed: asyncio.Future[HorologError] = asyncio.get_running_loop().create_future()
         """Done once the node has to stop, with the reason."""
@@ -177,9 +190,12 @@ class ClusterNode:
             offset=lambda: self.view.offset,
             image=lambda: self.view.image,
             on_change=self._wake_from_thread,
+            internal=self.internal,
         )
         life.start()
         await self._until(lambda: self._is_applied)
+        self.internal.look(self.view.image)
+        self.view.on_changes.append(lambda changes: self.internal.look(self.view.image, changes))
         life.recover()
 
     @property
@@ -293,6 +309,53 @@ class ClusterNode:
             broker.partitions,
             broker.catalogue.live,
         )
+        live, partitions = broker.catalogue.live, broker.partitions
+        self.leaders = broker.replicas = Leaders(
+            self.node_id,
+            self.view,
+            self.controllers.ask,
+            self._epoch,
+            self._clock,
+            lag_max_ms=self.config.replica_lag_time_max_ms,
+        )
+        self.followers = ReplicaFetchers(
+            FetchingReplica(self.node_id, self._epoch),
+            self._address_of,
+            lambda: self.view.image.metadata_version,
+            live,
+            self._to_brokers,
+            self._clock,
+        )
+        self._directories = DirectoryAssignments(
+            self.node_id, self.directory_id, self.view, self.controllers.ask, self._epoch
+        )
+        self.roles = Roles(
+            self.node_id,
+            self.view,
+            broker.topics,
+            partitions,
+            self.leaders,
+            self.followers,
+            self._directories,
+        )
+        assert self.life is not None
+        broker.condition = ClusterCondition(
+            self.node_id,
+            self.view,
+            partitions,
+            self.leaders,
+            self.life,
+            internal=lambda: self.internal.complaints,
+            why_no_controller=lambda: self.known.complaint,
+        )
+
+    def _address_of(self, node_id: int) -> Address | None:
+        """Return the address of another broker's listener for brokers."""
+        broker = self.view.broker(node_id)
+        for endpoint in () if broker is None else broker.endpoints:
+            if endpoint.name == self.between.name:
+                return Address(endpoint.host, endpoint.port)
+        return None
 
     async def load(self) -> None:
         """Let the broker go by the image from now on."""
@@ -327,9 +390,12 @@ class ClusterNode:
         Raises:
             HorologError: the node has to stop instead.
         """
-        self._tasks.append(self._loop.create_task(self._watch_disk()))
         life = self.life
         assert life is not None
+        self.leaders.start()
+        await self.roles.start()
+        for running in (self._watch_disk(), self._checkpoint(), self.internal.run()):
+            self._tasks.append(self._loop.create_task(running))
         life.unfence()
         await self._until(lambda: not life.is_fenced)
 
@@ -367,6 +433,8 @@ class ClusterNode:
         if life.state is BrokerState.RECOVERY:
             progress = self._progress or OpeningProgress()
             return f"opened {progress.loaded} of {progress.logs} logs"
+        if self.internal.keeps_fenced is not None and life.is_fenced:
+            return self.internal.keeps_fenced
         if life.complaint is not None:
             return f"heartbeats are not answered: {life.complaint}"
         return "the controllers keep this broker fenced" if life.is_fenced else "unfenced"
@@ -390,6 +458,17 @@ class ClusterNode:
         while partitions.failure is None:
             await asyncio.sleep(LOOK_S)
         self.lose_directory(partitions.failure)
+
+    async def _checkpoint(self) -> None:
+        """Write the high watermarks of all replicas, by which the next start begins."""
+        assert self._broker is not None
+        interval_s = self.config.replica_high_watermark_checkpoint_interval_ms / 1000
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await self._broker.partitions.checkpoint_replicas()
+            except StorageFailed as error:
+                _LOG.error("high watermarks are not checkpointed: %s", error)
 
     def _fail(self, error: HorologError) -> None:
         if not self.failed.done():
@@ -436,6 +515,11 @@ class ClusterNode:
         life = self.life
         if life is not None and is_clean and life.broker_epoch >= 0 and life.failure is None:
             await self._leave(life)
+        if self._broker is not None:
+            await self.roles.close()
+            await self._directories.close()
+            await self.followers.close()
+            await self.leaders.close()
         observer, observing = self._observer, self._observing
         if observer is not None and observing is not None:
             observer.stop()
