@@ -4,6 +4,7 @@ Open first:
     topics        the topics of a broker, and the rules for creating one
     store         rows in, rows out: the broker's way to what is kept
     image_changes   what changed in an image: how a broker of a cluster gets its metadata
+    observed      the copy of its quorum's log that such a broker keeps
     log           the metadata log: one batch a change, snapshots, and the `image` of all of it
 and beneath them:
     mapping state   rows to records and back; what horolog keeps beyond Kafka's records

@@ -18,7 +18,8 @@ from horolog.broker.cluster.controllers import ControllerLink, KnownController
 from horolog.client.config import Address
 from horolog.client.security import Security
 from horolog.errors import HorologError
-from horolog.metadata import BROKER, MetadataUnreadable
+from horolog.history import AskTopicHistory, TopicAspect
+from horolog.metadata import BROKER, TOPIC, MetadataUnreadable, read_topic_history
 from horolog.metadata.image_changes import Changes
 from horolog.schemas import metadata as m
 from horolog.schemas.metadata import encode
@@ -230,6 +231,7 @@ def lying(partition: Mapping[str, Any], **top: Any) -> Mapping[str, Any]:
         lying({"error_code": 1}),
         lying({"error_code": 999}),
         lying({"error_code": 75, "current_leader": {"leader_id": -1, "leader_epoch": -1}}),
+        lying({"error_code": 6, "current_leader": {"leader_id": 101, "leader_epoch": 1 << 30}}),
         lying({}, error_code=104),
         lying({}, responses=()),
         HangUp(),
@@ -237,8 +239,8 @@ def lying(partition: Mapping[str, Any], **top: Any) -> Mapping[str, Any]:
     ],
     ids=[
         "zeros", "garbage", "diverges at 0", "diverges nowhere", "old snapshot", "no snapshot",
-        "another partition", "out of range", "unknown error", "no leader", "other cluster", "empty",
-        "hangs up", "frame",
+        "another partition", "out of range", "unknown error", "no leader", "epoch too high",
+        "other cluster", "empty", "hangs up", "frame",
     ],
 )  # fmt: skip
 def test_answers_that_cannot_be_change_nothing(
@@ -295,6 +297,24 @@ def test_a_snapshot_that_cannot_be_is_fetched_again(
     assert running.observing.state == state_of(quorum.image)
     directory = Path(running.observing.log.directory)
     assert not list(directory.glob("*.part"))
+
+
+def test_the_history_of_topics_is_read_from_the_copy(
+    quorum: ScriptedController, observe: Observe, tmp_path: Path
+) -> None:
+    gone = create(quorum, "gone")
+    quorum.snapshot()
+    create(quorum, "a")
+    quorum.append(m.Config(TOPIC, "a", "retention.ms", "5"), m.RemoveTopic(gone))
+    running = observe(quorum)
+    eventually(lambda: running.has(quorum))
+    running.close()
+    history = read_topic_history(tmp_path, AskTopicHistory("a"))
+    said = [(entry.aspect, entry.name, entry.after) for entry in history.changes]
+    assert (TopicAspect.SETTING, "retention.ms", "5") in said
+    assert not any(log.damage for log in history.logs)
+    [entry, *_] = reversed(read_topic_history(tmp_path, AskTopicHistory("gone")).changes)
+    assert entry.aspect is TopicAspect.DELETED
 
 
 def test_another_cluster_is_never_applied(quorum: ScriptedController, observe: Observe) -> None:

@@ -219,6 +219,8 @@ class MetadataObserver:
         """Take over the active controller that an answer names, unless its epoch is old."""
         if leader.leader_epoch < self._epoch or leader.leader_id < 0:
             if error_code in _LOOK_AGAIN:
+                # An epoch that an answer named by mistake must not be kept for ever.
+                self._epoch = self._log.last_epoch
                 self._link.redirect(-1, None)
             return
         self._epoch = leader.leader_epoch
@@ -252,7 +254,6 @@ class MetadataObserver:
                 f"they offer a snapshot that ends at offset {snapshot_id.end_offset}, and records "
                 f"up to {self._replay.next_offset} are applied"
             )
-        _logger.info("fetching the metadata snapshot %s", snapshot_id.name)
         incoming = self._log.incoming(snapshot_id)
         try:
             size = MAX_BYTES
@@ -277,6 +278,7 @@ class MetadataObserver:
             raise
         self._replay = replay
         self._log.begin_at(snapshot_id)
+        _logger.info("the metadata begin with the snapshot %s", snapshot_id.name)
         self.high_watermark = max(self.high_watermark, snapshot_id.end_offset)
         self._publish_applied()
 
