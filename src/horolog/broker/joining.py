@@ -75,7 +75,8 @@ class EarlyServer:
             HorologError: the cluster does not take this broker, or a log directory is unusable.
         """
         progress = OpeningProgress() if progress is None else progress
-        await self._node.join(self.bound, progress)
+        self._node.membership.progress = progress
+        await self._node.join(self.bound)
         broker = self._broker = await BrokerParts.join(self._node, self._resources, progress)
         self._node.reload(self.server.load_tls, self.server.reconsider)
         return broker

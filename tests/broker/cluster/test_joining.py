@@ -53,7 +53,6 @@ def test_a_broker_registers_with_its_port_and_is_unfenced(
     assert [(it.name, it.host, it.port) for it in here.endpoints] == [
         ("PLAINTEXT", "127.0.0.1", broker.port)
     ]
-    assert broker.node.life is not None
     assert broker.node.life.state is BrokerState.RUNNING
     assert here.broker_epoch == broker.node.life.broker_epoch
     (first, *_) = quorum.asked(ApiKey.BROKER_REGISTRATION)
@@ -200,7 +199,6 @@ def test_a_fenced_broker_keeps_its_epoch(quorum: ScriptedController, broker: Joi
     quorum.kept_fenced.add(1)
     quorum.fence(1)
     life = broker.node.life
-    assert life is not None
     assert eventually(lambda: life.is_fenced)
     assert broker.node.status() == "the controllers keep this broker fenced"
     quorum.kept_fenced.clear()
@@ -218,7 +216,6 @@ def test_a_broker_that_is_not_known_any_more_registers_anew(
     quorum.answers[ApiKey.BROKER_HEARTBEAT] = stale_once(quorum)
     quorum.expire(1)
     life = broker.node.life
-    assert life is not None
     assert eventually(lambda: life.broker_epoch > epoch and not life.is_fenced)
     again = quorum.asked(ApiKey.BROKER_REGISTRATION)[-1]
     assert (again.previous_broker_epoch, again.incarnation_id != first.incarnation_id) == (

@@ -71,7 +71,7 @@ class Life:
         offset: returns the offset after the last metadata record that is applied.
         image: returns the image, for messages.
         on_change: called in the thread after a change of state.
-        internal: says what keeps new partitions away from this broker.
+        keeps_away: says what keeps new partitions away from this broker.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Life:
         offset: Callable[[], int],
         image: Callable[[], Image],
         on_change: Callable[[], object],
-        internal: KeepsAway,
+        keeps_away: KeepsAway,
     ) -> None:
         self.registration = registration
         self._link = link
@@ -96,7 +96,7 @@ class Life:
         self._offset = offset
         self._image = image
         self._on_change = on_change
-        self._internal = internal
+        self._keeps_away = keeps_away
         self._state = BrokerState.STARTING
         self._epoch = -1
         self._is_fenced = True
@@ -276,15 +276,15 @@ class Life:
 
     def _beat(self) -> float:
         """Send a heartbeat; return the seconds until the next one."""
-        state = self._state
+        has_begun = self._state >= BrokerState.RECOVERY
         request = {
             "broker_id": self.registration.node_id,
             "broker_epoch": self._epoch,
             "current_metadata_offset": self._offset() - 1,
-            "want_fence": self._wants_fence or self._is_kept_fenced,
+            "want_fence": self._wants_fence or self.kept_fenced is not None,
             "want_shut_down": self._wants_shutdown,
             "offline_log_dirs": self._failed_directories,
-            "cordoned_log_dirs": None if state < BrokerState.RECOVERY else self._internal.cordoned,
+            "cordoned_log_dirs": self._keeps_away.cordoned if has_begun else None,
         }
         try:
             # A new leader of the quorum must hear within the session (KAFKA-14392).
@@ -307,7 +307,7 @@ class Life:
 
     def _pause_s(self) -> float:
         """Return the seconds until the next heartbeat: few while a change of state is awaited."""
-        wants_fence = self._wants_fence or self._is_kept_fenced
+        wants_fence = self._wants_fence or self.kept_fenced is not None
         if not self._wants_shutdown and self._is_fenced == wants_fence:
             self._awaited_s = None
             return self._interval_s
@@ -318,9 +318,9 @@ class Life:
         return min(max(SOON_S, (now_s - self._awaited_s) / 20), self._interval_s)
 
     @property
-    def _is_kept_fenced(self) -> bool:
-        """True while internal topics could come here, which this broker does not coordinate."""
-        return not self._was_unfenced and self._internal.keeps_fenced is not None
+    def kept_fenced(self) -> str | None:
+        """Reason why this broker does not ask to be unfenced although it could."""
+        return None if self._was_unfenced else self._keeps_away.keeps_fenced
 
     def _take(self, body: Any, request: dict[str, Any]) -> None:
         was_fenced, self._is_fenced = self._is_fenced, bool(body.is_fenced)
