@@ -15,7 +15,11 @@ from typing import Any
 import confluent_kafka
 from cluster_history import ClusterHistory, End, Stored, Where, Written
 from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 from patience import eventually
+from raw_connection import RawConnection, lookup_fields
+
+from horolog.wire import ApiKey
 
 QUIET = {"log_level": 0, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500}
 PARTITIONS = 3
@@ -235,32 +239,35 @@ class Reader(Worker):
 
 
 class Finder(Worker):
-    """Looks for acknowledged records by their timestamps."""
+    """Looks for acknowledged records by their timestamps, at whoever leads them."""
 
     def work(self) -> None:
-        consumer = open_consumer(self.bootstrap, "read_uncommitted")
-        try:
-            while not self.over.is_set():
-                self._find(consumer)
-                time.sleep(0.3)
-        finally:
-            consumer.close()
+        admin = AdminClient(self.config)
+        while not self.over.is_set():
+            sample = self.history.sample(self.random.random())
+            if sample is not None:
+                with suppress(KafkaException, OSError):  # no leader for the moment
+                    self._find(admin, *sample)
+            time.sleep(0.2)
 
-    def _find(self, consumer: Any) -> None:
-        sample = self.history.sample(self.random.random())
-        if sample is None:
+    def _find(self, admin: Any, where: Where, offset: int, timestamp: int) -> None:
+        topic, partition = where
+        metadata = admin.list_topics(topic, timeout=10)
+        leader = metadata.brokers.get(metadata.topics[topic].partitions[partition].leader)
+        if leader is None:
             return
-        (topic, partition), offset, timestamp = sample
-        try:
-            (found,) = consumer.offsets_for_times(
-                [TopicPartition(topic, partition, timestamp)], timeout=10
+        with RawConnection(f"{leader.host}:{leader.port}", 20) as connection:
+            answer = connection.ask(
+                ApiKey.LIST_OFFSETS,
+                7,
+                replica_id=-1,
+                **lookup_fields(topic, {partition: timestamp}),
             )
-        except KafkaException:
-            return  # no leader for the moment
-        if found.error is None and not 0 <= found.offset <= offset:
+        found = answer.topics[0].partitions[0]
+        if not found.error_code and not 0 <= found.offset <= offset:
             self.history.complain(
-                f"{self.name}: {topic} {partition}: {offset} was appended at {timestamp}, but "
-                f"{found.offset} is the first at or after that"
+                f"{self.name}: {where}: {offset} was appended at {timestamp}, but by broker "
+                f"{leader.id} {found.offset} is the first at or after that"
             )
 
 

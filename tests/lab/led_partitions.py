@@ -150,13 +150,15 @@ class LedPartitions:
     def change(self, index: int = 0, **fields: Any) -> None:
         """Change a partition that stays led here."""
 
-        def change() -> None:
-            known = self.record(index)
+        async def change() -> None:
+            known, partition = self.record(index), self.partition(index)
             new = known._replace(partition_epoch=known.partition_epoch + 1, **fields)
             self.image.apply(new)
-            self.leaders.lead(self.partition(index), new)
+            is_replicated = len(new.replicas) > 1
+            await partition.change(lambda log: log.set_replicated(is_replicated))
+            self.leaders.lead(partition, new)
 
-        self.broker.call(change)
+        self.broker.run(change())
 
     def fence(self, broker_id: int) -> None:
         """Fence a broker."""

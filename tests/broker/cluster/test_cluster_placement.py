@@ -71,16 +71,27 @@ class Cluster:
             self.image.apply(record)
 
     def serve(
-        self, index: int, *, is_following: bool = False, epoch: int = 5, topic_id: UUID = ID
+        self,
+        index: int,
+        *,
+        is_following: bool = False,
+        epoch: int = 5,
+        topic_id: UUID = ID,
+        is_replicated: bool = False,
     ) -> Any:
-        """Let the log of a partition be here."""
+        """Let the log of a partition be here, which leads for no other replica yet."""
 
         def check_epoch(asked: int) -> None:
             if asked != epoch:
                 raise RequestRefused(ErrorCode.fenced_leader_epoch, "of the log")
 
-        log = SimpleNamespace(is_following=is_following, topic_id=topic_id, check_epoch=check_epoch)
-        self.served["t", index] = SimpleNamespace(log=log)
+        log = SimpleNamespace(
+            is_following=is_following,
+            topic_id=topic_id,
+            check_epoch=check_epoch,
+            known_high_watermark=7 if is_replicated else None,
+        )
+        self.served["t", index] = SimpleNamespace(log=log, leading=None)
         return self.served["t", index]
 
     def refusal(self, index: int, epoch: int = -1, topic: str = "t") -> ErrorCode:
@@ -105,6 +116,14 @@ def test_a_partition_is_led_once_image_and_log_say_so(cluster: Cluster) -> None:
     assert cluster.refusal(0, 4) == ErrorCode.fenced_leader_epoch
     cluster.apply(placed(0, (3, 1), 1, leader_epoch=6))
     assert cluster.refusal(0) == ErrorCode.not_leader_or_follower, "its log leads still"
+
+
+def test_a_replicated_log_is_led_once_its_replicas_count(cluster: Cluster) -> None:
+    """Else acks=all would wait for none of them while the role is taken."""
+    partition = cluster.serve(0, is_replicated=True)
+    assert cluster.refusal(0) == ErrorCode.not_leader_or_follower
+    partition.leading = object()
+    assert cluster.placement.led("t", 0) is partition
 
 
 def test_a_log_of_an_earlier_topic_of_that_name_is_not_led(cluster: Cluster) -> None:
