@@ -32,6 +32,7 @@ from horolog.broker.cluster.registration import (
 from horolog.broker.cluster.relaying import Relay
 from horolog.broker.cluster.remote_admission import RemoteAdmission
 from horolog.broker.cluster.roles import Roles
+from horolog.broker.cluster.stale_settings import StaleSettings
 from horolog.broker.follow_state import FollowState
 from horolog.broker.opening import OpenedLogs
 from horolog.broker.partitions import Partitions
@@ -156,12 +157,13 @@ class ClusterNode:
         image = self.view.image
         rules = TopicSettings(self.node_id, self.settings.static)
         rules.look(image)
-        topics = tuple(rules.topic(image, its) for its in image.topics.values() if its.partitions)
+        topics = tuple(await rules.topics(image))
         by_name = {topic.name: topic for topic in topics}
         assigned = {
-            TopicPartition(its.name, index): its.topic_id
-            for its in image.topics.values()
-            for index, placed in its.partitions.items()
+            TopicPartition(topic.name, index): topic.topic_id
+            for topic in topics
+            if topic.topic_id in image.by_id  # else deleted meanwhile
+            for index, placed in image.by_id[topic.topic_id].partitions.items()
             if self.node_id in placed.replicas
         }
         settings = rules.settings
@@ -284,9 +286,6 @@ class ClusterNode:
         )
         rules = TopicSettings(self.node_id, self.settings.static)
         await self.view.obey(ObeyedMetadata(parts, self.view.image, rules))
-        for topic in list(broker.topics):
-            if topic.topic_id not in self.view.image.by_id:  # deleted while logs were opened
-                broker.topics.remove(topic.name)
 
     def reload(
         self,
@@ -305,7 +304,14 @@ class ClusterNode:
         """
         self.leaders.start()
         await self.roles.start()
-        for running in (self._watch_disk(), self._checkpoint(), self.internal.run()):
+        stale = StaleSettings(self.node_id, self.view.image, self.controllers.ask)
+        self.view.on_changes.append(stale.look)
+        for running in (
+            self._watch_disk(),
+            self._checkpoint(),
+            self.internal.run(),
+            stale.run(),
+        ):
             self.membership.run(running)
         await self.membership.unfence()
 
