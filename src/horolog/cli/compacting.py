@@ -10,6 +10,7 @@ import typer
 from horolog.cli.options import with_options
 from horolog.cli.verifying import INTERVAL_BYTES, IntervalBytes, LogPath, Tally, bytes_of
 from horolog.clock import SystemClock
+from horolog.metadata.replicated import refuse_replicas
 from horolog.results import Answer, size
 from horolog.storage.verify import find_target
 
@@ -63,6 +64,8 @@ def compact(
     )
 
     target = find_target(path)
+    if not options.dry_run:
+        refuse_replicas(target.log_dir, target.partitions, "compact")
     work = Compaction(
         target,
         SystemClock().now_ms(),

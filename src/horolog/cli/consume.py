@@ -150,6 +150,14 @@ class ConsumeOptions:
         ),
     ] = False
     timeout: Timeout = "30s"
+    uncommitted: Annotated[
+        bool,
+        typer.Option(
+            "--uncommitted",
+            help="With files, also read what the broker of a cluster may still take back: records "
+            "behind the high watermark of its last checkpoint.",
+        ),
+    ] = False
     settings: StoreSettings = None
     shape: Annotated[Format, typer.Option("--format", help="The output format.")] = "text"
     zone: Zone = None
@@ -228,7 +236,12 @@ def consume(
         else:
             numbers, reading = (
                 options.partitions or None,
-                ReadOptions.of_path(str(path), pairs(options.settings, "--set"), **more),
+                ReadOptions.of_path(
+                    str(path),
+                    pairs(options.settings, "--set"),
+                    uncommitted=options.uncommitted,
+                    **more,
+                ),
             )
         if options.latest:
             reading = replace(reading, is_latest=True, fail_on_data_loss=True)

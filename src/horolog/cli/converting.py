@@ -8,6 +8,7 @@ import typer
 from horolog.cli.options import with_options
 from horolog.cli.verifying import INTERVAL_BYTES, IntervalBytes, LogPath, Tally, bytes_of
 from horolog.clock import SystemClock
+from horolog.metadata.replicated import refuse_replicas
 from horolog.record.compression import Codec
 from horolog.record.conversion import Losses
 from horolog.report.files import converted_json, converted_lines, loss_lines
@@ -48,6 +49,8 @@ def convert(
     The exit code is 1 if a segment was refused.
     """
     target = find_target(path)
+    if not dry_run:
+        refuse_replicas(target.log_dir, target.partitions, "convert")
     work = Conversion(
         target,
         int(to[1]),

@@ -52,6 +52,7 @@ __getattr__, __dir__ = lazy_names(
         "opening": "open_store state_dir_of",
         "reconcile": "MAX_CREATED FoundPartitions StartPlan TopicOnDisk stored_count",
         "replay": "MetadataReplay MetadataUnreadable",
+        "replicated": "CommittedEnds forget_known refuse_replicas",
         "reserve": "Reserve",
         "rows": (
             "AS_FOUND BROKER_SCOPE GROUP_SCOPE TOPIC_SCOPE FollowedRow SettingRow SourceRow "

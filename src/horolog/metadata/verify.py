@@ -10,18 +10,20 @@ from contextlib import suppress
 from pathlib import Path
 
 from horolog.config.tables import topic_setting
-from horolog.errors import CorruptFile, StorageFailed, listed
+from horolog.errors import CorruptBatch, CorruptFile, StorageFailed, listed
 from horolog.metadata.forms import KafkaForm
 from horolog.metadata.opening import read_stored, state_dir_of
 from horolog.metadata.reconcile import TopicOnDisk, reconcile, topics_on_disk
 from horolog.metadata.replay import Damage, MetadataReplay
+from horolog.metadata.replicated import CommittedEnds, replicas_in
 from horolog.metadata.rows import TOPIC_SCOPE, Stored, TopicRow
 from horolog.metadata.snapshots import SnapshotReader, snapshots_in
 from horolog.storage import names
-from horolog.storage.directory.checkpoints import read_topic_id
+from horolog.storage.directory.checkpoints import read_topic_id, topic_id_in
 from horolog.storage.directory.contents import contents_of, earlier_files
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
+from horolog.storage.offline.partition_reader import log_end
 from horolog.storage.scan.findings import Checked, Finding, Findings, Steps, damage, fault, note
 
 
@@ -40,8 +42,12 @@ def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False)
         )
     try:
         stored = read_stored(log_dir)
+        replicas = replicas_in(log_dir, contents_of(log_dir, reserved=()).partitions)
     except StorageFailed:
         return  # reported with the log
+    if replicas:
+        yield from _uncommitted(log_dir, replicas)
+        return
     if stored is None:
         if any(log_dir.glob(f"*/*{names.COMPANION}")):
             yield note(
@@ -55,6 +61,27 @@ def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False)
     yield from _lost_rows(path, stored)
     if not is_live and not stored.is_salvaged:
         yield from _directories(log_dir, path, stored.topics, is_clean=is_clean)
+
+
+def _uncommitted(log_dir: Path, replicas: Collection[TopicPartition]) -> Findings:
+    """Report what replicas have behind their high watermarks; it is normal."""
+    files = Files(read_only=True)
+    ends = CommittedEnds(files, str(log_dir), is_local=True)
+    try:
+        for replica in replicas:
+            directory = str(log_dir / str(replica))
+            with suppress(StorageFailed, CorruptBatch):  # reported with the log
+                end = log_end(files, directory)
+                committed = ends.of(replica, topic_id_in(files, directory, []), end)
+                if committed < end:
+                    yield note(
+                        directory,
+                        f"Offsets {committed} to {end - 1} are not yet committed, as far as its "
+                        "broker has written down: they may be taken back, and are read with "
+                        "--uncommitted alone",
+                    )
+    finally:
+        files.close()
 
 
 def _settings(path: str, stored: Stored) -> Findings:

@@ -140,6 +140,7 @@ class FileLog:
                 match,
                 may_miss=may_miss,
                 may_have_any_name=self._options.may_have_any_name,
+                only_committed=not self._options.uncommitted,
                 failed=self._failed,
             )
         ]

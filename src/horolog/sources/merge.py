@@ -3,8 +3,8 @@
 Each replica has the leader epoch (KIP-101) in which each of its offsets was written. Of
 two replicas that hold the same offset the higher epoch is right: the other one missed
 an election and kept what its leader never committed. For the same reason nothing of a
-lower epoch follows a higher one. Where epochs are equal, so are the records, and the
-log stays with the replica that it is reading.
+lower epoch follows a higher one, nor the start of one in which nothing was written yet. Where
+epochs are equal, so are the records, and the log stays with the replica that it is reading.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 
 class EpochSpan(NamedTuple):
-    """Offsets `start` to before `end` that a replica wrote in one leader epoch."""
+    """Offsets `start` to before `end` that a replica wrote in one leader epoch.
+
+    It is empty where a leader was elected and nothing of its epoch is there.
+    """
 
     start: int
     end: int
@@ -40,7 +43,9 @@ def merge_replicas(replicas: Sequence[Sequence[EpochSpan]]) -> list[ReplicaStret
     borders = sorted({edge for spans in replicas for span in spans for edge in span[:2]})
     merged: list[ReplicaStretch] = []
     newest = -1
+    elections = [span for spans in replicas for span in spans if span.start == span.end]
     for start, end in pairwise(borders):
+        newest = max([newest, *(span.epoch for span in elections if span.start <= start)])
         current = merged[-1].replica if merged else None
         choices = [
             _Choice(span.epoch, replica == current, span.end, -replica)

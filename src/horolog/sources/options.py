@@ -143,6 +143,8 @@ class ReadOptions:
     latest_memory: int = LATEST_MEMORY
     columns: tuple[str, ...] | None = None
     read_committed: bool = False
+    uncommitted: bool = False
+    """True if files of a replica are read behind its high watermark, too."""
     check_crcs: bool = True
     fetching: Fetching = Fetching()
     store: StoreOptions = NO_OPTIONS
@@ -229,6 +231,7 @@ class ReadOptions:
             latest_memory=bytes_of(given.get("latestmemory", str(LATEST_MEMORY)), "latestMemory"),
             columns=_columns(given),
             read_committed=is_latest or _isolation(given) == "read_committed",
+            uncommitted=flag(given, "uncommitted", default=False),
             check_crcs=flag(given, "kafka.check.crcs", default=True),
             fetching=_fetching(given),
             store=StoreOptions.parse(given),
@@ -266,8 +269,13 @@ class ReadOptions:
     ) -> "ReadOptions":
         """Return options of a read of a path that skips lost records, not damage."""
         given = {name.lower(): value for name, value in (settings or {}).items()}
-        store, paths = StoreOptions.parse(given), (LogPath.parse(path),)
-        return cls(paths=paths, may_have_any_name=True, store=store, **_THROUGH_LOSS, **more)
+        return cls(
+            paths=(LogPath.parse(path),),
+            may_have_any_name=True,
+            store=StoreOptions.parse(given),
+            **_THROUGH_LOSS,
+            **more,
+        )
 
     def batch_starting(self) -> Limit:
         """Return where a batch read starts: Kafka's source refuses "latest" there.

@@ -61,6 +61,8 @@ OWN = {
     "toAppendTime": "and before this",
     "asOf": "a time, or the file of a cut: a batch reads what was appended before it, exactly; a "
     "stream starts there ([as-of.md](as-of.md))",
+    "uncommitted": "of a path: `true` also reads what the broker of a cluster has behind the high "
+    "watermark of its last checkpoint, which the cluster may still take back; `false` (default)",
     "complete": "of a batch with `toTimestamp`: `wait` until no row before it can be appended any "
     "more, or `require` that; the query fails otherwise ([complete-until.md](complete-until.md))",
     "completeTimeout": "how long `complete=wait` waits; `30s`",

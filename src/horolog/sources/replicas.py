@@ -16,6 +16,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from horolog.errors import CorruptBatch, CorruptFile, Misconfigured, StorageFailed
+from horolog.metadata.replicated import CommittedEnds
 from horolog.sources.file_systems import Root
 from horolog.sources.merge import EpochSpan
 from horolog.sources.segments import ListedSegment
@@ -80,6 +81,7 @@ def find_replicas(
     *,
     may_miss: bool = False,
     may_have_any_name: bool = False,
+    only_committed: bool = False,
     failed: dict[TopicPartition, str] | None = None,
 ) -> list[Replica]:
     """Return the replicas below a path, each up to its last batch that fits its CRC.
@@ -88,6 +90,7 @@ def find_replicas(
     `may_have_any_name`: it is partition 0 of a topic of that name.
 
     Args:
+        only_committed: partitions of a broker of a cluster end at their high watermarks.
         failed: gets a sentence about each partition that the disk does not give.
 
     Raises:
@@ -99,7 +102,12 @@ def find_replicas(
         root.files.close()  # what is open may have other names by now
         listed = _listed(root, may_miss=may_miss)
         return _replicas_in(
-            root, listed, may_miss=may_miss, may_have_any_name=may_have_any_name, failed=failed
+            root,
+            listed,
+            may_miss=may_miss,
+            may_have_any_name=may_have_any_name,
+            only_committed=only_committed,
+            failed=failed,
         )
 
     return stable_look(look)
@@ -129,6 +137,7 @@ def _replicas_in(
     *,
     may_miss: bool,
     may_have_any_name: bool,
+    only_committed: bool,
     failed: dict[TopicPartition, str] | None,
 ) -> list[Replica]:
     """Return the replicas in directories that were listed.
@@ -138,6 +147,9 @@ def _replicas_in(
     """
     log_dirs = {directory.rpartition("/")[0] for directory in by_directory}
     starts = {log_dir: LogStarts(root.files, log_dir) for log_dir in log_dirs}
+    committed = {
+        log_dir: CommittedEnds(root.files, log_dir, is_local=root.is_local) for log_dir in log_dirs
+    }
     cleaned = _cleaned(root, log_dirs)
     notes: list[str] = []
     is_segment = root.path.endswith(names.LOG)
@@ -169,6 +181,9 @@ def _replicas_in(
         ends_at = log_end(root.files, directory) if is_segment else end
         start = starts[above].of(partition, topic_id, segments[0].base_offset, ends_at)
         is_dense = not is_segment and (above, partition) not in cleaned
+        if only_committed and not is_segment:
+            end = committed[above].of(partition, topic_id, end)
+            segments = [segments[0], *(one for one in segments[1:] if one.base_offset < end)]
         return Replica(
             directory=directory,
             partition=partition,
@@ -276,7 +291,12 @@ def epoch_spans(files: Files, replica: Replica) -> list[EpochSpan]:
         )
         for first, later in pairwise(starts)
     ]
-    return [span for span in spans if span.start < span.end]
+    # An epoch that begins at the end, or behind it, ends what others have of earlier epochs.
+    return [
+        span if span.start < span.end else span._replace(end=span.start)
+        for span in spans
+        if span.start < span.end or span.start >= replica.end
+    ]
 
 
 def _are_contradicted(files: Files, replica: Replica, epochs: Sequence[EpochStart]) -> bool:

@@ -20,6 +20,7 @@ from horolog.sources.kafka_settings import PREFIX, security_of
 from horolog.sources.limits import TopicSelection
 from horolog.sources.location import Location
 from horolog.sources.object_stores import StoreOptions
+from horolog.sources.option_values import flag
 from horolog.sources.options import ReadOptions
 from horolog.sources.ordered import (
     DEFAULT_MEMORY,
@@ -237,7 +238,11 @@ def options_of(
     if not isinstance(source, Client):
         location = Location.parse(source)
         if location.bootstrap_servers is None:
-            return ReadOptions(paths=location.paths, store=StoreOptions.parse(given))
+            return ReadOptions(
+                paths=location.paths,
+                uncommitted=flag(given, "uncommitted", default=False),
+                store=StoreOptions.parse(given),
+            )
         of_client = {name: value for name, value in given.items() if name.startswith(PREFIX)}
         brokers = ClientConfig(
             bootstrap_servers=location.bootstrap_servers, security=security_of(of_client)
