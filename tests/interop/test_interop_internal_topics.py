@@ -49,7 +49,7 @@ def test_internal_topics_are_made_on_kafka_when_a_horolog_joins(peer: str) -> No
              **QUIET}
         )  # fmt: skip
         consumer.subscribe(["t"])
-        values = []
+        values: list[int] = []
         while len(values) < 20:
             message = consumer.poll(30)
             assert message is not None
