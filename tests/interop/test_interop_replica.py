@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from controller_asker import ControllerAsker
 from leading_log import stored_in
 from patience import PATIENCE_S, eventually
@@ -28,8 +29,8 @@ from horolog.wire import ApiKey
 
 NODE = 2
 SETTINGS = {"log.retention.ms": "-1", "log.initial.task.delay.ms": "86400000"}
-OF_CONTROLLERS = {"broker.session.timeout.ms": "600000"}
-"""Of what lives here only heartbeats would tell, which the test sends when it wants to."""
+OF_CONTROLLERS = {"broker.session.timeout.ms": "15000"}
+HEARTBEAT_S = 1.0
 
 
 class MixedCluster:
@@ -41,8 +42,10 @@ class MixedCluster:
         )
         self.heartbeat_version = 1 if peer == LAST_WITH_OLD_FORMATS else 2
         self.path = path
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._stack = ExitStack()
+        self._is_over = threading.Event()
+        self._is_alive = False
 
     def __enter__(self) -> "MixedCluster":
         cluster, stack = self.cluster, self._stack
@@ -56,22 +59,36 @@ class MixedCluster:
         )
         host, port = cluster.nodes[0].address.split(":")
         self.addresses = {1: Address(host, int(port))}
+        beating = threading.Thread(target=self._beat)
+        stack.callback(beating.join)
+        stack.callback(self._is_over.set)
+        beating.start()
         self.join()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
+    def _beat(self) -> None:
+        while not self._is_over.wait(HEARTBEAT_S):
+            with self._lock:
+                if self._is_alive:
+                    self.heartbeat()
+
     def leave(self, *topics: str) -> None:
         """Have node 2 forgotten, and wait until it is in no ISR."""
-        answer = self.asker.ask(ApiKey.UNREGISTER_BROKER, broker_id=NODE)
+        with self._lock:
+            self._is_alive = False
+            answer = self.asker.ask(ApiKey.UNREGISTER_BROKER, broker_id=NODE)
         assert not answer.error_code, answer
         for topic in topics:
             assert eventually(lambda topic=topic: self.partition(topic).isr == (1,))  # type: ignore[misc]
 
     def join(self) -> None:
         """Register node 2 anew, under another broker epoch, and let it be unfenced."""
-        assert not self.asker.register(NODE).error_code
+        with self._lock:
+            assert not self.asker.register(NODE).error_code
+            self._is_alive = True
         assert eventually(lambda: not self.heartbeat().is_fenced)
 
     def heartbeat(self, **changed: Any) -> Any:
@@ -83,11 +100,18 @@ class MixedCluster:
             "want_shut_down": False,
             **changed,
         }
-        return self.asker.ask(ApiKey.BROKER_HEARTBEAT, self.heartbeat_version, **fields)
+        with self._lock:
+            return self.asker.ask(ApiKey.BROKER_HEARTBEAT, self.heartbeat_version, **fields)
 
     def create(self, topic: str, assignment: Sequence[int] = (1, NODE), **settings: str) -> None:
-        answer = self.asker.create(topic, [assignment], **settings)
+        with self._lock:
+            answer = self.asker.create(topic, [assignment], **settings)
         assert not answer.error_code, answer
+
+    def delete_records(self, topic: str, offset: int) -> None:
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
+        for done in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+            assert done.result().low_watermark == offset
 
     def partition(self, topic: str) -> Any:
         """What the metadata of the cluster say of it now."""
@@ -102,7 +126,8 @@ class MixedCluster:
         node.follow(1, its.partitions[0].leader_epoch, its.topic_id, topic=topic)
 
     def node(self, **more: Any) -> ReplicaNode:
-        level = self.asker.follow().features["metadata.version"]
+        with self._lock:
+            level = self.asker.follow().features["metadata.version"]
         return ReplicaNode(
             self.path / "replica",
             self.addresses,
@@ -223,7 +248,7 @@ def test_what_kafka_has_deleted_is_left_out(mixed: MixedCluster) -> None:
         assert mixed.is_followed(node, "t")
     mixed.leave("t")
     fill(mixed.client, "t", 100, size=10_000)
-    mixed.client.topics.delete_records({("t", 0): 250})
+    mixed.delete_records("t", 250)
     mixed.join()
     with mixed.node() as node:
         mixed.follow(node, "t")
@@ -234,7 +259,7 @@ def test_what_kafka_has_deleted_is_left_out(mixed: MixedCluster) -> None:
         stored = b"".join(path.read_bytes() for path in sorted(theirs.glob("*.log")))
         assert stored.endswith(stored_in(log)[-5_000:])
         # What is deleted while it is followed goes here, too.
-        mixed.client.topics.delete_records({("t", 0): 400})
+        mixed.delete_records("t", 400)
         assert eventually(lambda: log.log_start_offset == 400)
 
 
@@ -246,9 +271,7 @@ def test_errors_of_an_election_are_waited_for(mixed: MixedCluster) -> None:
         fill(mixed.client, "t", 5)
         assert mixed.is_followed(node, "t")
         partition = mixed.partition("t")
-        with mixed._lock:
-            topic_id = mixed.asker.follow().topics["t"].topic_id
-        node.follow(1, partition.leader_epoch + 1, topic_id)  # which is not yet
+        node.follow(1, partition.leader_epoch + 1, partition.topic_id)  # which is not yet
         status = node.status
         assert eventually(lambda: "UNKNOWN_LEADER_EPOCH" in str(status()))
         assert node.log("t").log_end_offset == 25

@@ -13,6 +13,7 @@ from storelogs import NOW, open_dir
 
 from horolog.broker import (
     Checkers,
+    ClockExchange,
     LiveSettings,
     Partition,
     ReplicaFetchers,
@@ -22,7 +23,7 @@ from horolog.broker import (
 from horolog.client import Address, FetchingReplica, Security
 from horolog.clock import Clock, ManualClock
 from horolog.config import Settings, TopicConfig
-from horolog.storage import Log, TopicPartition
+from horolog.storage import Log, StampClock, TopicPartition
 
 T = TypeVar("T")
 
@@ -67,15 +68,19 @@ class ReplicaNode:
         return self
 
     async def _start(self) -> None:
+        live = LiveSettings(self._settings)
+        self.stamps = StampClock()
+        """Clock of append times of the node."""
         for key, log in self.log_dir.logs.items():
             self.partitions[key] = self._serve(log)
         self.fetchers = ReplicaFetchers(
             self.replica,
             self.addresses.get,
             lambda: self.level,
-            LiveSettings(self._settings),
+            live,
             self._security,
             self.clock,
+            ClockExchange(self.stamps, self.clock, live),
         )
 
     def __exit__(self, *_: object) -> None:

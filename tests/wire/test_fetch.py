@@ -65,9 +65,15 @@ def as_fields(it: FetchedPartition) -> dict[str, Any]:
     throttle=i32,
     session=i32,
     nodes=st.lists(st.builds(NodeEndpoint, i32, texts, i32, st.none() | texts), max_size=2),
+    clock=st.none() | st.integers(0, 2**63 - 1),
 )
 def test_every_fetch_answer_equals_the_one_packed_from_the_schema(
-    version: int, topics: list[FetchedTopic], throttle: int, session: int, nodes: list[NodeEndpoint]
+    version: int,
+    topics: list[FetchedTopic],
+    throttle: int,
+    session: int,
+    nodes: list[NodeEndpoint],
+    clock: int | None,
 ) -> None:
     by_schema = encode_response(
         ApiKey.FETCH,
@@ -85,6 +91,7 @@ def test_every_fetch_answer_equals_the_one_packed_from_the_schema(
                 for topic in topics
             ],
             "node_endpoints": [node._asdict() for node in nodes],
+            **({} if clock is None else {"append_clock_ms": clock}),
         },
     )
     by_hand = encode_fetch_response(
@@ -94,6 +101,7 @@ def test_every_fetch_answer_equals_the_one_packed_from_the_schema(
         error_code=ErrorCode.fetch_session_id_not_found,
         session_id=session,
         node_endpoints=nodes,
+        append_clock_ms=clock,
     )
     assert b"".join(by_hand) == by_schema
 

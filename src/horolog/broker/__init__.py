@@ -55,6 +55,7 @@ __getattr__, __dir__ = lazy_names(
         "follow_state": "FollowState",
         "following.fetching": "LeaderFetcher",
         "following.followed": "Followed",
+        "clock_exchange": "ClockExchange",
         "cluster.following": "ReplicaFetchers ReplicaStatus",
         "coordinators.group_coordinator": "GroupCoordinator",
         "coordinators.live_groups": "ConsumerRules",

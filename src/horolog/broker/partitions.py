@@ -18,6 +18,7 @@ from collections.abc import (
 from concurrent.futures import Executor, Future, wait
 from typing import Any, Final, NamedTuple, TypeVar
 
+from horolog.broker.clock_exchange import ClockExchange
 from horolog.broker.complete_times import CompleteTimes
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.fair_pool import Checkers
@@ -84,6 +85,8 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         self._live = live
         self._clock = clock
         log_dir.stamps.belong_to_this_thread()
+        self.clocks = ClockExchange(log_dir.stamps, clock, live)
+        """Clock of append times, beside those of other brokers."""
         self._look = _ClockLook(clock.now_ms(), clock.monotonic_ms(), log_dir.stamps.last_ms)
         self._workers = workers
         self._checkers = checkers

@@ -57,6 +57,7 @@ from horolog.wire.fetch import (
     FetchedTopic,
     encode_fetch_response,
 )
+from horolog.wire.other_versions import NO_CLOCK
 from horolog.wire.requests import FetchPartition, FetchRequest, FetchTopic
 
 if TYPE_CHECKING:
@@ -125,16 +126,28 @@ async def fetch_as_replica(
     try:
         asked = _asked(version, body, broker.fetch_sessions)
         topics: Sequence[FetchedTopic]
-        topics = await _ReplicaReading(request, broker, leaders).find(asked)
+        reading = _ReplicaReading(request, broker, leaders)
+        if is_ours := reading.may_fetch and body.append_clock_ms != NO_CLOCK:
+            who = f"the broker at {request.peer.host}"
+            broker.partitions.clocks.hear(body.append_clock_ms, who)
+        topics = await reading.find(asked)
         if asked.session is not None:
             topics, session_id = asked.session.news(topics), asked.session.session_id
         elif body.session_epoch == 0:
             session_id = broker.fetch_sessions.begin(version, body, topics)
     except RequestRefused as error:
         return encode_fetch_response(version, (), error_code=error.code)
+    # Not earlier than any append time in the answer.
+    clock_ms = broker.partitions.clocks.tell() if is_ours else None
 
     def encode(checkpoint: Checkpoint) -> Reply:
-        return encode_fetch_response(version, topics, session_id=session_id, checkpoint=checkpoint)
+        return encode_fetch_response(
+            version,
+            topics,
+            session_id=session_id,
+            append_clock_ms=clock_ms,
+            checkpoint=checkpoint,
+        )
 
     return Apart(encode) if request.is_long else encode(no_checkpoint)
 
@@ -162,11 +175,11 @@ class _ReplicaReading:
         "_is_arrival",
         "_leaders",
         "_left",
-        "_may_fetch",
         "_now_ms",
         "_replica_id",
         "_request",
         "_size",
+        "may_fetch",
     )
 
     def __init__(
@@ -178,7 +191,7 @@ class _ReplicaReading:
         self._leaders = leaders
         self._replica_id = body.replica_id if state is None else state.replica_id
         self._broker_epoch = _NO_EPOCH if state is None else state.replica_epoch
-        self._may_fetch = broker.access.allows_operation(
+        self.may_fetch = broker.access.allows_operation(
             request.peer, ApiKey.FETCH, AclOperation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME
         )
         self._is_arrival = True
@@ -284,7 +297,7 @@ class _ReplicaReading:
             if known is None:
                 raise RequestRefused(ErrorCode.unknown_topic_id, "no topic has this id")
             name = known.name
-        if not self._may_fetch:
+        if not self.may_fetch:
             raise refusal(TOPIC)
         return name
 

@@ -51,7 +51,7 @@ __getattr__, __dir__ = lazy_names(
         "leaders": "CurrentLeader NodeEndpoint",
         "malformed": "MalformedRequest MalformedResponse",
         "offset_commit": "CommitForm",
-        "other_versions": "NEWER OLDER",
+        "other_versions": "CLOCK_TAG NEWER NO_CLOCK OLDER OWN_TAGS",
         "packing": "uvarint",
         "produce": "ProducedPartition ProducedTopic encode_produce_response",
         "questions": (

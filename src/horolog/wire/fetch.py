@@ -21,7 +21,8 @@ from uuid import UUID
 
 from horolog.buffers import Buffer
 from horolog.wire.leaders import CurrentLeader, NodeEndpoint, current_leader_field, nodes_field
-from horolog.wire.packing import INT32, compact_string, string, tagged, uuid_bytes, uvarint
+from horolog.wire.other_versions import CLOCK_TAG
+from horolog.wire.packing import INT32, INT64, compact_string, string, tagged, uuid_bytes, uvarint
 
 __all__ = [
     "READ_COMMITTED",
@@ -89,11 +90,14 @@ def encode_fetch_response(
     error_code: int = 0,
     session_id: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
+    append_clock_ms: int | None = None,
     checkpoint: Callable[[], None] | None = None,
 ) -> list[Buffer]:
     """Encode the body as buffers to send in order; records are passed through uncopied.
 
-    `checkpoint` is called between partitions, and may raise.
+    Args:
+        append_clock_ms: this broker's clock of append times, for a replica of horolog.
+        checkpoint: called between partitions, and may raise.
     """
     is_flexible = version >= 12
     parts: list[Buffer] = []
@@ -124,7 +128,9 @@ def encode_fetch_response(
         if is_flexible:
             out.append(0)
     if is_flexible:
-        out += nodes_field(node_endpoints) if version >= _NODES_SINCE else b"\x00"
+        nodes = node_endpoints if version >= _NODES_SINCE else ()
+        clock = () if append_clock_ms is None else ((CLOCK_TAG, INT64.pack(append_clock_ms)),)
+        out += nodes_field(nodes, *clock)
     if out:
         parts.append(out)
     return parts

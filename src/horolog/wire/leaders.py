@@ -32,10 +32,10 @@ def current_leader_field(tag: int, leader: CurrentLeader) -> tuple[int, bytes]:
     return tag, _LEADER.pack(*leader)
 
 
-def nodes_field(nodes: Sequence[NodeEndpoint]) -> bytes:
-    """Return all tagged fields of a response: `node_endpoints` under tag 0, if any."""
+def nodes_field(nodes: Sequence[NodeEndpoint], *more: tuple[int, bytes]) -> bytes:
+    """Return all tagged fields of a response: `node_endpoints` under tag 0, if any, and `more`."""
     if not nodes:
-        return EMPTY_TAGS
+        return tagged(*more)
     packed = b"".join(
         INT32.pack(node.node_id)
         + compact_string(node.host)
@@ -44,4 +44,4 @@ def nodes_field(nodes: Sequence[NodeEndpoint]) -> bytes:
         + EMPTY_TAGS
         for node in nodes
     )
-    return tagged((0, uvarint(len(nodes) + 1) + packed))
+    return tagged((0, uvarint(len(nodes) + 1) + packed), *more)

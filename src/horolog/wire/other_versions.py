@@ -4,6 +4,7 @@
   are from Apache Kafka 3.9's protocol guide. Each is described by its difference to the next one.
 - `NEWER`: versions that Apache Kafka 4.4 added. Each is described by its difference to the
   previous one.
+- `OWN_TAGS`: fields of horolog's own, in flexible versions. Others skip their tags (KIP-482).
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,13 @@ from typing import Final, NamedTuple
 
 from horolog.wire.api import ApiKey
 
-__all__ = ["NEWER", "OLDER", "Extra", "VersionChange"]
+__all__ = ["NEWER", "OLDER", "OWN_TAGS", "Extra", "OwnTag", "VersionChange"]
+
+
+CLOCK_TAG: Final = 10_000
+"""Tag of a broker's clock of append times in a Fetch of a replica, and in its answer."""
+
+NO_CLOCK: Final = -(1 << 63)
 
 
 class Extra(NamedTuple):
@@ -35,6 +42,22 @@ class VersionChange(NamedTuple):
     like: ApiKey | None = None  # an API that kio lacks: another one with nearly the same messages
     name: str | None = None  # of its message
 
+
+class OwnTag(NamedTuple):
+    """A tagged field of a whole message."""
+
+    tag: int
+    name: str
+    type: str
+    default: int
+
+
+OWN_TAGS: Final[Mapping[tuple[str, ApiKey], OwnTag]] = MappingProxyType(
+    {
+        (kind, ApiKey.FETCH): OwnTag(CLOCK_TAG, "append_clock_ms", "int64", NO_CLOCK)
+        for kind in ("request", "response")
+    }
+)
 
 _SAME: Final = VersionChange()
 

@@ -72,6 +72,7 @@ class FetchRequest:
     cluster_id: str | None = None
     replica_state: ReplicaState | None = None
     replica_id: int = -1
+    append_clock_ms: int = -9223372036854775808
 
 
 class ListOffsetsPartition:

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, Union, get_args, 
 from horolog.wire import requests
 from horolog.wire.api import ApiKey
 from horolog.wire.declarations import Declared, declaration, declared_fields
-from horolog.wire.other_versions import NEWER, OLDER, Extra, VersionChange
+from horolog.wire.other_versions import NEWER, OLDER, OWN_TAGS, Extra, VersionChange
 
 __all__ = ["REQUIRED", "Field", "Kind", "Shape", "knows", "load", "request_view"]
 
@@ -74,6 +74,10 @@ class Shape:
         self.tagged = tagged
         self._request = request
 
+    def with_tagged(self, field: Field) -> "Shape":
+        """Return this shape with one more tagged field, behind the others."""
+        return Shape(self.name, self.is_flexible, self.plain, (*self.tagged, field), self._request)
+
     @property
     def fields(self) -> tuple[Field, ...]:
         """All fields, plain ones first."""
@@ -103,8 +107,12 @@ def load(kind: Kind, api_key: ApiKey, version: int) -> Shape:
         if change is not None:
             neighbour = load(kind, change.like or api_key, version + (0 if change.like else step))
             return _changed(neighbour, change, api_key if kind == "request" else None)
-    message = declaration(kind, api_key, version)
-    return _shape(message, api_key if kind == "request" else None)
+    shape = _shape(declaration(kind, api_key, version), api_key if kind == "request" else None)
+    own = OWN_TAGS.get((kind, api_key))
+    if own is None or not shape.is_flexible:
+        return shape
+    field = Field(own.name, own.type, None, False, False, own.tag, own.default)
+    return shape.with_tagged(field)
 
 
 @cache

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from horolog.broker.clock_exchange import ClockExchange
 from horolog.broker.cluster.replica_leader import ReplicaLeader
 from horolog.broker.following.fetching import LeaderFetcher
 from horolog.broker.following.followed import Followed
@@ -51,6 +52,7 @@ class ReplicaFetchers:
         address_of: returns the address of a broker's listener for brokers; None if it has none.
         level: returns the level of `metadata.version`.
         security: settings for connections to that listener.
+        clocks: this broker's clock of append times.
         clock: for what logs do with times.
     """
 
@@ -62,6 +64,7 @@ class ReplicaFetchers:
         live: LiveSettings,
         security: Security,
         clock: Clock,
+        clocks: ClockExchange,
     ) -> None:
         self._replica = replica
         self._address_of = address_of
@@ -69,6 +72,7 @@ class ReplicaFetchers:
         self._live = live
         self._security = security
         self._clock = clock
+        self._clocks = clocks
         self._loop = asyncio.get_running_loop()
         self._followed: dict[TopicPartition, Followed[ReplicaPartition]] = {}
         self._fetchers: dict[int, tuple[Address, LeaderFetcher]] = {}
@@ -168,6 +172,7 @@ class ReplicaFetchers:
             limits,
             self._replica,
             self._level,
+            self._clocks,
             timeout_ms=config.replica_socket_timeout_ms,
             principal=_principal(self._security),
         )

@@ -237,6 +237,7 @@ class ClusterNode:
             live,
             self._to_brokers,
             self._clock,
+            partitions.clocks,
         )
         self._directories = DirectoryAssignments(
             self.node_id,

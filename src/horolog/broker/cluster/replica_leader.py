@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from horolog.broker.clock_exchange import ClockExchange
 from horolog.client.fetch_session import (
     ClientFetchSession,
     FetchAnswer,
@@ -56,6 +57,7 @@ class ReplicaLeader:
         connection: to the leader; closed by `close`.
         level: current level of `metadata.version`.
         timeout_ms: of a request, beyond its own wait.
+        clocks: told to leaders of horolog, and raised to theirs.
         principal: name of this node at other brokers, for an error.
     """
 
@@ -65,6 +67,7 @@ class ReplicaLeader:
         limits: FetchLimits,
         replica: FetchingReplica,
         level: Callable[[], int],
+        clocks: ClockExchange,
         *,
         timeout_ms: int,
         principal: str,
@@ -72,6 +75,7 @@ class ReplicaLeader:
         self._connection = connection
         self._replica = replica
         self._level = level
+        self._clocks = clocks
         self._timeout_ms = timeout_ms
         self._principal = principal
         self._session = ClientFetchSession(limits, replica=replica)
@@ -103,6 +107,8 @@ class ReplicaLeader:
         if session.is_over(body):
             body = await self._ask_for_records(connected, version, max_wait_ms, wanted)
         address = self._connection.address
+        if with_times:
+            self._clocks.hear(body.append_clock_ms, f"the broker at {address}")
         answers = session.take(connected, body, address, with_times=with_times)
         if answers and all(answer.error in _DENIED for answer in answers.values()):
             raise RequestRefused(
@@ -116,9 +122,12 @@ class ReplicaLeader:
     async def _ask_for_records(
         self, connected: Abilities, version: int, max_wait_ms: int, level: int
     ) -> Any:
+        request = self._session.request(max_wait_ms, level)
+        if level:
+            request["append_clock_ms"] = self._clocks.tell()
         return await self._connection.ask(
             ApiKey.FETCH,
-            self._session.request(max_wait_ms, level),
+            request,
             timeout_ms=max_wait_ms + self._timeout_ms,
             version=version,
             memory=self._session.memory,
