@@ -55,6 +55,11 @@ class DirectoryAssignments:
         self._sending: asyncio.Task[None] | None = None
         self._complaint: str | None = None
 
+    @property
+    def is_sending(self) -> bool:
+        """True while replicas are to be assigned."""
+        return self._sending is not None
+
     def look(self, key: PartitionKey) -> None:
         """Assign a replica whose log is here, unless the metadata say so already."""
         if self._is_needed(key):

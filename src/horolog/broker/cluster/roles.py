@@ -10,12 +10,12 @@ partitions of a topic that wait for that.
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from horolog.broker.cluster.assigning import DirectoryAssignments
-from horolog.broker.cluster.following import ReplicaFetchers
 from horolog.broker.cluster.leading import Leaders
 from horolog.broker.cluster.view import ClusterView
 from horolog.broker.partition import Partition
@@ -43,6 +43,24 @@ _NO_TOPIC: Final = UUID(int=0)
 _Key = tuple[str, int]
 
 
+class Followers(Protocol):
+    """Fetches partitions from their leaders (`ReplicaFetchers`)."""
+
+    def follow(
+        self, partition: Partition, leader_id: int, leader_epoch: int, topic_id: UUID
+    ) -> None:
+        """Fetch a partition, whose log follows, from the leader of an epoch."""
+        ...
+
+    def stop(self, partition: Partition) -> None:
+        """Fetch a partition no more."""
+        ...
+
+    def on_brokers(self) -> None:
+        """Look again at the addresses of brokers."""
+        ...
+
+
 class _Wanted(NamedTuple):
     topic_id: UUID
     state: PartitionRecord | None
@@ -68,7 +86,7 @@ class Roles:
         topics: TopicRegistry,
         partitions: Partitions,
         leaders: Leaders,
-        followers: ReplicaFetchers,
+        followers: Followers,
         directories: DirectoryAssignments,
         retry_s: float = RETRY_S,
     ) -> None:
@@ -123,6 +141,11 @@ class Roles:
         if self._workers:
             await asyncio.wait(self._workers)
 
+    @property
+    def is_settled(self) -> bool:
+        """True if each partition has the role that the image gives, or could not take it."""
+        return not self._wanted and not self._busy
+
     def on_changes(self, changes: Changes) -> None:
         """Take the roles that changes give; they are in the image already."""
         for name, topic_id in changes.topics_deleted:
@@ -149,23 +172,26 @@ class Roles:
             self.complaints.pop(key, None)
             return  # it never was here, or is gone
         self._indexes.setdefault(name, set()).add(index)
-        is_queued = key in self._wanted
+        queued = self._wanted.get(key)
+        if queued is not None and state is None and queued.topic_id != topic_id:
+            return  # it waits for the role of a later topic of the name
         self._wanted[key] = _Wanted(topic_id, state)
-        if not is_queued and key not in self._busy:
+        if queued is None and key not in self._busy:
             self._queue.put_nowait(key)
 
-    def _hold(self, key: _Key, held: _Held | None) -> None:
+    def _hold(self, key: _Key, held: _Held) -> None:
+        self._held[key] = held
+        self._indexes.setdefault(key[0], set()).add(key[1])
+
+    def _forget(self, key: _Key) -> None:
+        """Forget a partition that is not here, is not wanted, and is in no worker's hand."""
         name, index = key
-        if held is not None:
-            self._held[key] = held
-            self._indexes.setdefault(name, set()).add(index)
+        indexes = self._indexes.get(name)
+        if indexes is None or key in self._held or key in self._wanted or key in self._busy:
             return
-        self._held.pop(key, None)
-        if key not in self._wanted:
-            indexes = self._indexes.get(name, set())
-            indexes.discard(index)
-            if not indexes:
-                self._indexes.pop(name, None)
+        indexes.discard(index)
+        if not indexes:
+            del self._indexes[name]
 
     async def _work(self) -> None:
         turns = TimeSlice()
@@ -180,6 +206,7 @@ class Roles:
                     await turns.pause()
             finally:
                 self._busy.discard(key)
+            self._forget(key)
             self._unsettled.discard(key)
             if not self._unsettled and not self._settled.done():
                 self._settled.set_result(None)
@@ -214,45 +241,42 @@ class Roles:
         """
         held = self._held.get(key)
         if held is not None and held.topic_id != wanted.topic_id:
-            if wanted.state is None:
-                return  # an earlier topic of the name, whose log is gone
+            if wanted.state is None and held.topic_id in self._view.image.by_id:
+                return  # another topic of the name is gone
             await self._delete(key, held)
             held = None
         before, after = None if held is None else held.role, role_of(self._node_id, wanted.state)
         to_do = step(before, after)
-        if to_do is Step.DELETE:
-            assert held is not None
+        if held is not None and to_do is Step.DELETE:
             await self._delete(key, held)
             return
         if after is None:
-            self._hold(key, None)
             return
         assert wanted.state is not None
-        partition = self._partitions.find(*key)
-        if partition is None:
-            partition = await self._create(key, wanted.topic_id)
-            if partition is None:
+        while held is None or held.topic_id != wanted.topic_id:
+            if held is not None:  # created meanwhile, with others of an earlier topic
+                await self._delete(key, held)
+            if not await self._create(key, wanted.topic_id):
                 return  # the topic is gone: that change is to come
-        if to_do is Step.STAY and held is not None:
+            held = self._held[key]
+        if to_do is Step.STAY:
             self._hold(key, held._replace(state=wanted.state))
         else:
-            await self._become(partition, held, after, wanted.state, to_do)
+            await self._become(self._partitions[key], held.role, after, wanted.state, to_do)
             self._hold(key, _Held(wanted.topic_id, after, wanted.state))
         self._directories.look(PartitionKey(wanted.topic_id, key[1]))
 
     async def _become(
         self,
         partition: Partition,
-        held: _Held | None,
+        before: Role,
         role: Role,
         state: PartitionRecord,
         to_do: Step,
     ) -> None:
         epoch, is_replicated = role.leader_epoch, role.is_replicated
-        was_leader = held is not None and held.role.is_leader
         if to_do is Step.UPDATE:
-            assert held is not None
-            if held.role.is_replicated != is_replicated:
+            if before.is_replicated != is_replicated:
                 await partition.change(lambda log: log.set_replicated(is_replicated))
             self._leaders.lead(partition, state)
             return
@@ -263,18 +287,18 @@ class Roles:
             )
             self._leaders.lead(partition, state)
             return
-        if was_leader:
+        if before.is_leader:
             self._leaders.stop(state)
             partition.lead(None)  # requests that wait look again who leads
         await partition.change(lambda log: log.become_follower(epoch))
         if to_do is Step.FOLLOW:
             self._followers.follow(partition, role.leader, epoch, state.topic_id)
 
-    async def _create(self, key: _Key, topic_id: UUID) -> Partition | None:
+    async def _create(self, key: _Key, topic_id: UUID) -> bool:
         """Create the logs of a topic's partitions that have none and take a role now.
 
         Returns:
-            the partition; None if its topic is gone.
+            False if the topic is gone.
 
         Raises:
             StorageFailed: the disk refused.
@@ -283,18 +307,22 @@ class Roles:
         async with self._structure:
             topic = self._topics.find(name)
             if topic is None or topic.topic_id != topic_id:
-                return None
-            partition = self._partitions.find(name, index)
-            if partition is not None:  # another worker has created all of them
-                return partition
-            missing = self._others(key, lambda other: self._may_create(other, topic_id))
-            try:
-                await self._partitions.open(topic, [index, *missing])
-            except StorageFailed:
-                if not missing:
-                    raise
-                await self._partitions.open(topic, [index])  # another one may be the reason
-        return self._partitions[key]
+                return False
+            if key in self._held:  # another worker has created all of them
+                return True
+            others = self._others(key, lambda other: self._may_create(other, topic_id))
+            made = [index, *others]
+            with self._taking(name, others):
+                try:
+                    await self._partitions.open(topic, made)
+                except StorageFailed:
+                    if not others:
+                        raise
+                    made = [index]  # another one may be the reason
+                    await self._partitions.open(topic, made)
+                for each in made:
+                    self._hold((name, each), _Held(topic_id, _UNKNOWN, None))
+        return True
 
     def _may_create(self, key: _Key, topic_id: UUID) -> bool:
         wanted = self._wanted.get(key)
@@ -305,7 +333,6 @@ class Roles:
             and key not in self._busy
             and key not in self.complaints
             and role_of(self._node_id, wanted.state) is not None
-            and self._partitions.find(*key) is None
         )
 
     async def _delete(self, key: _Key, held: _Held) -> None:
@@ -318,15 +345,14 @@ class Roles:
         async with self._structure:
             if self._held.get(key) is not held:
                 return  # another worker has deleted all of them
-            gone = [index, *self._others(key, lambda other: self._may_delete(other, held))]
-            for each in gone:
-                self._release(name, each)
-            await self._partitions.remove(self._topic(name, held.topic_id), gone)
-            for each in gone:
-                self._hold((name, each), None)
-                wanted = self._wanted.get((name, each))
-                if wanted is not None and wanted.state is None:
-                    del self._wanted[name, each]
+            others = self._others(key, lambda other: self._may_delete(other, held))
+            gone = [index, *others]
+            with self._taking(name, others):
+                for each in gone:
+                    self._release(name, each)
+                await self._partitions.remove(self._topic(name, held.topic_id), gone)
+                for each in gone:
+                    del self._held[name, each]
         _LOG.info("deleted partition(s) %s of topic %s", gone, name)
 
     def _topic(self, name: str, topic_id: UUID) -> Topic:
@@ -353,6 +379,19 @@ class Roles:
             self._leaders.stop(held.state)
         if partition is not None:
             self._followers.stop(partition)
+
+    @contextmanager
+    def _taking(self, name: str, indexes: Collection[int]) -> Iterator[None]:
+        """Keep other workers from partitions that a worker takes with its own."""
+        keys = [(name, index) for index in indexes]
+        self._busy.update(keys)
+        try:
+            yield
+        finally:
+            for key in keys:
+                self._busy.discard(key)
+                if key in self._wanted:
+                    self._queue.put_nowait(key)
 
     def _others(self, key: _Key, is_due: Callable[[_Key], bool]) -> list[int]:
         """Return the indexes of other partitions of the topic for which something is due, too."""
