@@ -108,7 +108,7 @@ def test_what_controllers_commit_is_published(quorum: ScriptedController, observ
     quorum.append(m.Config(BROKER, "", "x", "1"))
     eventually(lambda: running.has(quorum))
     assert running.observing.state == state_of(quorum.image)
-    assert quorum.observers == {5: quorum.log.end}
+    assert eventually(lambda: quorum.observers == {5: quorum.log.end})
 
 
 def test_uncommitted_records_wait_for_the_high_watermark(
