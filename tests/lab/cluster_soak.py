@@ -66,8 +66,9 @@ class ClusterSoak:
             Writer("stamped", *at, seed + 4, topic=STAMPED, is_idempotent=True),
             Reader("reader", *at, seed + 5, self.topics, is_committed=False),
             Reader("committed", *at, seed + 6, self.topics, is_committed=True),
-            Finder("finder", *at, seed + 7),
+            finder := Finder("finder", *at, seed + 7),
         ]
+        finder.kafkas = {it.node_id for it in self.cluster.nodes if it.kind == "k"}
         if has_kafka:
             for name in ("txn-a", "txn-b"):
                 workers.append(Transactor(name, *at, seed + len(workers), TRANSACTIONAL))
