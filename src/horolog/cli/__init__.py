@@ -2,6 +2,7 @@
 
 Each command has a module of its name; `lazy` lists them, and imports one when it runs:
     serve, health, follow, promote     a broker
+    storage    the log directory of a broker of a cluster
     topics (topic_cleaning), times, wait, groups (group_reset), history, lag, offsets, offline
     produce (lines, produce_tables, table_files), consume, sql (query_output), replay
     cut        the file of a cut; `as_of` has options of reads as of a time

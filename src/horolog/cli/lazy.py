@@ -50,6 +50,7 @@ COMMANDS = {
     "follow": Lazy("horolog.cli.follow", "Follow another cluster, and see how far."),
     "promote": Lazy("horolog.cli.promote", "Have a broker lead what it has followed."),
     "spark": Lazy("horolog.cli.spark", "Run a job on Spark: audit, mirror, archive and others."),
+    "storage": Lazy("horolog.cli.storage", "Format the log directory of a broker of a cluster."),
     "log": Lazy("horolog.cli.log", "Inspect, verify and reindex log directories, offline."),
     "demo": Lazy("horolog.cli.demo", "Run an end-to-end demo on a git repository's history."),
 }

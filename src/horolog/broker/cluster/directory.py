@@ -18,6 +18,7 @@ from horolog.storage.directory.checkpoints import (
     write_meta_properties,
 )
 from horolog.storage.directory.clean_shutdown import NO_BROKER_EPOCH
+from horolog.storage.directory.identity import is_cluster_id
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir
 from horolog.storage.files import Files
 
@@ -65,6 +66,77 @@ def lock_cluster_directory(config: BrokerConfig) -> ClusterDirectory:
     except BaseException:
         lock.close()
         raise
+
+
+class FormattedDirectory(NamedTuple):
+    """A log directory that has an identity."""
+
+    path: str
+    node_id: int
+    cluster_id: str
+    directory_id: str
+    was_formatted: bool
+
+
+def format_directory(
+    config: BrokerConfig, cluster_id: str, *, keeps_formatted: bool = False
+) -> FormattedDirectory:
+    """Give a log directory the identity of a broker of a cluster.
+
+    Args:
+        keeps_formatted: leave one that is formatted for this broker as it is.
+
+    Raises:
+        Misconfigured: it has an identity, or metadata of another cluster.
+        StorageFailed: the disk refused.
+    """
+    path = Path(config.log_dir)
+    target = path / names.META_PROPERTIES
+    if not is_cluster_id(cluster_id):
+        raise Misconfigured(f"{cluster_id!r:.60} is no id of a cluster")
+    if target.exists():
+        if not keeps_formatted:
+            raise Misconfigured(
+                f"{path} is formatted already; --ignore-formatted leaves it as it is"
+            )
+        meta = _formatted(path, config.node_id)
+        if meta.cluster_id != cluster_id:
+            raise Misconfigured(f"{path} is of cluster {meta.cluster_id}, not of {cluster_id}")
+        return FormattedDirectory(
+            str(path), config.node_id, cluster_id, str(meta.directory_id), was_formatted=True
+        )
+    if (path / f"{names.CLUSTER_METADATA}-0").exists():
+        raise Misconfigured(
+            f"{path} has {names.CLUSTER_METADATA}-0, the metadata of another broker: use an empty "
+            "directory, or restore its meta.properties from a backup"
+        )
+    lock = lock_log_dir(path)
+    try:
+        meta = MetaProperties(cluster_id, config.node_id, kafka_uuid(uuid4()), {})
+        write_meta_properties(Files(), str(target), meta)
+    finally:
+        lock.close()
+    return FormattedDirectory(
+        str(path), config.node_id, cluster_id, str(meta.directory_id), was_formatted=False
+    )
+
+
+def directory_info(config: BrokerConfig) -> dict[str, str]:
+    """Return the identity of a log directory, and how the last broker left it, in words."""
+    path = Path(config.log_dir)
+    files = Files(read_only=True)
+    meta = read_meta_properties(files, str(path / names.META_PROPERTIES), [])
+    found = {"path": str(path), "formatted": "no" if meta is None else "yes"}
+    if meta is not None:
+        found["node_id"] = str(meta.node_id)
+        found["cluster_id"] = str(meta.cluster_id)
+        found["directory.id"] = str(meta.directory_id)
+        found["of"] = "a node alone" if names.METADATA_PROPERTY in meta.others else "a cluster"
+    marker = path / names.CLEAN_SHUTDOWN
+    epoch = _previous_epoch(files, path)
+    in_epoch = f", in broker epoch {epoch}" if epoch >= 0 else ""
+    found["closed"] = f"cleanly{in_epoch}" if marker.exists() else "not cleanly, or in use"
+    return found
 
 
 def _formatted(path: Path, node_id: int) -> MetaProperties:
