@@ -49,10 +49,10 @@ def annotation(seen: Seen, versions: int) -> str:
 def main() -> None:
     parts = [HEAD]
     of_requests = ClassNames()
-    named = [of_requests.of(views_of("request", key), key).values() for key in SUPPORTED]
+    named = [of_requests.of(views_of("request", key), key).values() for key in ApiKey]
     names = ClassNames({name for of_api in named for name in of_api})
     # A class name is unique in the package: a structure of a request keeps its short name.
-    for key in SUPPORTED:
+    for key in ApiKey:
         names.of(views_of("request", key), None)
     for key in SUPPORTED:
         if key in BUILT_APART:

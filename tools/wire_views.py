@@ -50,7 +50,7 @@ def views_of(kind: Literal["request", "response"], key: ApiKey) -> dict[str, Vie
     return views
 
 
-TAKEN = ("Member", "ProducerState")
+TAKEN = ("Member", "ProducerState", "SnapshotId", "BrokerState")
 """Structures of Kafka's that share their name with a class of ours: they get their API's title."""
 
 

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from horolog.replication.roles import Role, Step, needs_directory, role_of, step
+from horolog.replication.roles import Role, RoleStep, needs_directory, role_of, step
 from horolog.schemas.metadata import PartitionRecord
 
 HERE = UUID(int=1_000)
@@ -22,7 +22,7 @@ def partition(
     )
 
 
-def between(before: PartitionRecord | None, after: PartitionRecord | None) -> Step:
+def between(before: PartitionRecord | None, after: PartitionRecord | None) -> RoleStep:
     return step(role_of(1, before), role_of(1, after))
 
 
@@ -39,33 +39,33 @@ def later(record: PartitionRecord) -> PartitionRecord:
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        (None, LEADS, Step.LEAD),
-        (None, FOLLOWS, Step.FOLLOW),
-        (None, LEADERLESS, Step.PAUSE),
-        (None, MOVED, Step.STAY),
-        (None, None, Step.STAY),
-        (LEADS, LEADS, Step.UPDATE),
-        (LEADS, LEADS._replace(isr=(1,), partition_epoch=11), Step.UPDATE),
-        (LEADS, later(LEADS), Step.LEAD),
-        (LEADS, later(FOLLOWS), Step.FOLLOW),
-        (LEADS, later(LEADERLESS), Step.PAUSE),
-        (LEADS, MOVED, Step.DELETE),
-        (LEADS, None, Step.DELETE),
-        (FOLLOWS, FOLLOWS._replace(isr=(1, 2), partition_epoch=11), Step.STAY),
-        (FOLLOWS, later(FOLLOWS), Step.FOLLOW),
-        (FOLLOWS, later(partition(leader=3)), Step.FOLLOW),
-        (FOLLOWS, later(LEADS), Step.LEAD),
-        (FOLLOWS, later(LEADERLESS), Step.PAUSE),
-        (FOLLOWS, MOVED, Step.DELETE),
-        (LEADERLESS, LEADERLESS, Step.STAY),
-        (LEADERLESS, later(LEADS), Step.LEAD),
-        (later(FOLLOWS), LEADS, Step.STAY),
-        (MOVED, FOLLOWS, Step.FOLLOW),
-        (MOVED, None, Step.STAY),
+        (None, LEADS, RoleStep.LEAD),
+        (None, FOLLOWS, RoleStep.FOLLOW),
+        (None, LEADERLESS, RoleStep.PAUSE),
+        (None, MOVED, RoleStep.STAY),
+        (None, None, RoleStep.STAY),
+        (LEADS, LEADS, RoleStep.UPDATE),
+        (LEADS, LEADS._replace(isr=(1,), partition_epoch=11), RoleStep.UPDATE),
+        (LEADS, later(LEADS), RoleStep.LEAD),
+        (LEADS, later(FOLLOWS), RoleStep.FOLLOW),
+        (LEADS, later(LEADERLESS), RoleStep.PAUSE),
+        (LEADS, MOVED, RoleStep.DELETE),
+        (LEADS, None, RoleStep.DELETE),
+        (FOLLOWS, FOLLOWS._replace(isr=(1, 2), partition_epoch=11), RoleStep.STAY),
+        (FOLLOWS, later(FOLLOWS), RoleStep.FOLLOW),
+        (FOLLOWS, later(partition(leader=3)), RoleStep.FOLLOW),
+        (FOLLOWS, later(LEADS), RoleStep.LEAD),
+        (FOLLOWS, later(LEADERLESS), RoleStep.PAUSE),
+        (FOLLOWS, MOVED, RoleStep.DELETE),
+        (LEADERLESS, LEADERLESS, RoleStep.STAY),
+        (LEADERLESS, later(LEADS), RoleStep.LEAD),
+        (later(FOLLOWS), LEADS, RoleStep.STAY),
+        (MOVED, FOLLOWS, RoleStep.FOLLOW),
+        (MOVED, None, RoleStep.STAY),
     ],
 )
 def test_steps(
-    before: PartitionRecord | None, after: PartitionRecord | None, expected: Step
+    before: PartitionRecord | None, after: PartitionRecord | None, expected: RoleStep
 ) -> None:
     assert between(before, after) == expected
 

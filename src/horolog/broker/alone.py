@@ -1,6 +1,6 @@
 """Node that is its own controller: its metadata store, changes of topics, and following.
 
-A broker is built around a `Node`: this one, or that of a cluster (`cluster.node`).
+A broker is built around a `NodeParts`: this one, or that of a cluster (`cluster.node`).
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class GivesProducerIds(Protocol):
         ...
 
 
-class Node(Protocol):
+class NodeParts(Protocol):
     """Parts of a broker that a node alone and a broker of a cluster have in different ways."""
 
     @property

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from horolog.broker.alone import AloneNode, Node
+from horolog.broker.alone import AloneNode, NodeParts
 from horolog.broker.append_warnings import LOOK_INTERVAL_MS, AppendWarnings
 from horolog.broker.audit import LoginCounts
 from horolog.broker.authorisation import Access
@@ -106,7 +106,7 @@ class Resources:
 class BrokerParts:
     """One broker. Its parts are public for handlers and tests."""
 
-    def __init__(self, opened: OpenedLogs, resources: Resources, node: Node) -> None:
+    def __init__(self, opened: OpenedLogs, resources: Resources, node: NodeParts) -> None:
         """Build the parts on the event loop that will serve; take ownership of `opened`."""
         live = self._live = LiveSettings(opened.settings, opened.group_settings)
         config, clock = live.config, resources.clock
@@ -281,7 +281,7 @@ class BrokerParts:
             raise
 
     @classmethod
-    async def _loaded(cls, opened: OpenedLogs, resources: Resources, node: Node) -> Self:
+    async def _loaded(cls, opened: OpenedLogs, resources: Resources, node: NodeParts) -> Self:
         broker = cls(opened, resources, node)
         await node.load()
         return broker

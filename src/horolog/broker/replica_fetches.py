@@ -107,7 +107,7 @@ class _Watched(NamedTuple):
         )
 
 
-class _Asked(NamedTuple):
+class _AskedPartition(NamedTuple):
     topics: Sequence[FetchTopic | SessionTopic]
     session: SessionFetch | None = None
 
@@ -152,7 +152,7 @@ async def fetch_as_replica(
     return Apart(encode) if request.is_long else encode(no_checkpoint)
 
 
-def _asked(version: int, body: FetchRequest, sessions: FetchSessions) -> _Asked:
+def _asked(version: int, body: FetchRequest, sessions: FetchSessions) -> _AskedPartition:
     """Return what to read: of the request, or of its session.
 
     Raises:
@@ -160,9 +160,9 @@ def _asked(version: int, body: FetchRequest, sessions: FetchSessions) -> _Asked:
     """
     if body.session_epoch in (0, _NO_SESSION):
         sessions.end(body.session_id)
-        return _Asked(body.topics)
+        return _AskedPartition(body.topics)
     session = sessions.go_on(version, body)
-    return _Asked(body.topics if session is None else session.topics, session)
+    return _AskedPartition(body.topics if session is None else session.topics, session)
 
 
 class _ReplicaReading:
@@ -198,7 +198,7 @@ class _ReplicaReading:
         self._left = self._size = self._now_ms = 0
         self._has_failed = False
 
-    async def find(self, asked: _Asked) -> list[FetchedTopic]:
+    async def find(self, asked: _AskedPartition) -> list[FetchedTopic]:
         """Read, and wait for appends until `min_bytes` are there or the timeout elapses."""
         request, broker = self._request, self._broker
         body = request.body
@@ -222,7 +222,7 @@ class _ReplicaReading:
                 is_over = await delayed.grown_by(least - self._size)
                 request.has_waited()
 
-    async def _look(self, asked: _Asked, watched: list[_Watched]) -> list[FetchedTopic]:
+    async def _look(self, asked: _AskedPartition, watched: list[_Watched]) -> list[FetchedTopic]:
         """Look at all partitions; those that may grow are added to `watched`."""
         request, broker = self._request, self._broker
         self._left = min(request.body.max_bytes, broker.config.fetch_max_bytes)

@@ -1,4 +1,4 @@
-"""What changed in an image of the cluster: the new values, as one immutable object.
+"""Changes of an image of the cluster: the new values, as one immutable object.
 
     tracked = TrackedImage()
     tracked.apply(record)                       # or `replace`, by the image of a snapshot

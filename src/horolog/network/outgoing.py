@@ -92,7 +92,7 @@ class OutgoingConnection:
 
     @property
     def abilities(self) -> Abilities | None:
-        """What the broker announced on the last connection; None before the first one."""
+        """Versions and features that the broker announced last; None before it was connected."""
         return None if self._opened is None else self._opened.abilities
 
     async def connected(self, *, timeout_ms: int) -> Abilities:

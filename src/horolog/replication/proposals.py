@@ -1,4 +1,4 @@
-"""What a leader proposes to the controllers, and their answers: AlterPartition (KIP-497)."""
+"""Proposals of a leader to the controllers, and their answers: AlterPartition (KIP-497)."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple

@@ -9,11 +9,11 @@ from uuid import UUID
 
 from horolog.schemas.metadata import PartitionRecord
 
-__all__ = ["Role", "Step", "needs_directory", "role_of", "step"]
+__all__ = ["Role", "RoleStep", "needs_directory", "role_of", "step"]
 
 
 class Role(NamedTuple):
-    """What a broker that has a replica has to do."""
+    """Task of a broker that has a replica of a partition."""
 
     leader: int
     """Id of the broker that leads; -1 for none."""
@@ -24,7 +24,7 @@ class Role(NamedTuple):
     """True if other brokers have replicas."""
 
 
-class Step(Enum):
+class RoleStep(Enum):
     """Way from one role to the next."""
 
     STAY = "stay"
@@ -56,21 +56,21 @@ def role_of(node_id: int, partition: PartitionRecord | None) -> Role | None:
     )
 
 
-def step(before: Role | None, after: Role | None) -> Step:
+def step(before: Role | None, after: Role | None) -> RoleStep:
     """Return the step from one role to the next.
 
     A leader epoch that is lower than before comes late: the replica stays what it is.
     """
     if after is None:
-        return Step.STAY if before is None else Step.DELETE
+        return RoleStep.STAY if before is None else RoleStep.DELETE
     if before is not None and after.leader_epoch < before.leader_epoch:
-        return Step.STAY
+        return RoleStep.STAY
     is_same = before is not None and before[:2] == after[:2]
     if after.is_leader:
-        return Step.UPDATE if is_same else Step.LEAD
+        return RoleStep.UPDATE if is_same else RoleStep.LEAD
     if is_same:
-        return Step.STAY
-    return Step.FOLLOW if after.leader >= 0 else Step.PAUSE
+        return RoleStep.STAY
+    return RoleStep.FOLLOW if after.leader >= 0 else RoleStep.PAUSE
 
 
 def needs_directory(node_id: int, directory_id: UUID, partition: PartitionRecord) -> bool:

@@ -71,8 +71,8 @@ class FetchRequest:
     rack_id: str = ""
     cluster_id: str | None = None
     replica_state: ReplicaState | None = None
-    replica_id: int = -1
     append_clock_ms: int = -9223372036854775808
+    replica_id: int = -1
 
 
 class ListOffsetsPartition:
@@ -641,7 +641,7 @@ class DescribeQuorumRequest:
     topics: tuple[TopicData, ...]
 
 
-class BrokerState:
+class AlterPartitionBrokerState:
     broker_id: int
     broker_epoch: int
 
@@ -649,7 +649,7 @@ class BrokerState:
 class AlterPartitionPartitionData:
     partition_index: int
     leader_epoch: int
-    new_isr_with_epochs: tuple[BrokerState, ...] = ()
+    new_isr_with_epochs: tuple[AlterPartitionBrokerState, ...] = ()
     leader_recovery_state: int
     partition_epoch: int
     new_isr: tuple[int, ...] = ()
@@ -685,7 +685,7 @@ class EnvelopeRequest:
     client_host_address: bytes
 
 
-class SnapshotId:
+class FetchSnapshotSnapshotId:
     end_offset: int
     epoch: int
 
@@ -693,7 +693,7 @@ class SnapshotId:
 class PartitionSnapshot:
     partition: int
     current_leader_epoch: int
-    snapshot_id: SnapshotId | None
+    snapshot_id: FetchSnapshotSnapshotId | None
     position: int
     replica_directory_id: UUID | None = None
 

@@ -707,7 +707,7 @@ class AlterUserScramCredentialsResponse(TypedDict):
     results: Sequence[AlterUserScramCredentialsResult]
 
 
-class Listener(TypedDict):
+class DescribeQuorumListener(TypedDict):
     name: str
     host: str
     port: int
@@ -715,7 +715,7 @@ class Listener(TypedDict):
 
 class Node(TypedDict):
     node_id: int
-    listeners: Sequence[Listener]
+    listeners: Sequence[DescribeQuorumListener]
 
 
 class DescribeQuorumReplicaState(TypedDict):

@@ -83,7 +83,7 @@ class ActiveController(NamedTuple):
 
 
 class KnownController:
-    """What is known of the active controller, shared by all connections and threads.
+    """The active controller as far as it is known, shared by all connections and threads.
 
     Args:
         bootstrap: addresses of controllers.

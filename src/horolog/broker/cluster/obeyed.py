@@ -147,7 +147,10 @@ class TopicSettings:
 
 
 class ObeyedMetadata:
-    """What the broker goes by, kept as the image is. For the event loop's thread."""
+    """Topics, settings, rights and quotas of the broker, kept as the image has them.
+
+    For the event loop's thread.
+    """
 
     def __init__(self, parts: ObeyingParts, image: Image, settings: TopicSettings) -> None:
         self._parts = parts

@@ -24,7 +24,7 @@ from horolog.broker.scheduling.turns import TimeSlice
 from horolog.errors import HorologError, StorageFailed
 from horolog.metadata.image_changes import Changes, PartitionKey
 from horolog.metadata.topics import Topic, TopicRegistry
-from horolog.replication.roles import Role, Step, role_of, step
+from horolog.replication.roles import Role, RoleStep, role_of, step
 from horolog.schemas.metadata import PartitionRecord
 
 __all__ = ["Roles"]
@@ -68,7 +68,7 @@ class _Wanted(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """What a partition is by now."""
+    """State of a partition after the changes that were carried out."""
 
     topic_id: UUID
     role: Role
@@ -247,7 +247,7 @@ class Roles:
             held = None
         before, after = None if held is None else held.role, role_of(self._node_id, wanted.state)
         to_do = step(before, after)
-        if held is not None and to_do is Step.DELETE:
+        if held is not None and to_do is RoleStep.DELETE:
             await self._delete(key, held)
             return
         if after is None:
@@ -259,7 +259,7 @@ class Roles:
             if not await self._create(key, wanted.topic_id):
                 return  # the topic is gone: that change is to come
             held = self._held[key]
-        if to_do is Step.STAY:
+        if to_do is RoleStep.STAY:
             self._hold(key, held._replace(state=wanted.state))
         else:
             await self._become(self._partitions[key], held.role, after, wanted.state, to_do)
@@ -272,16 +272,16 @@ class Roles:
         before: Role,
         role: Role,
         state: PartitionRecord,
-        to_do: Step,
+        to_do: RoleStep,
     ) -> None:
         epoch, is_replicated = role.leader_epoch, role.is_replicated
-        if to_do is Step.UPDATE:
+        if to_do is RoleStep.UPDATE:
             if before.is_replicated != is_replicated:
                 await partition.change(lambda log: log.set_replicated(is_replicated))
             self._leaders.lead(partition, state)
             return
         self._followers.stop(partition)
-        if to_do is Step.LEAD:
+        if to_do is RoleStep.LEAD:
             await partition.change(
                 lambda log: log.become_leader(epoch, is_replicated=is_replicated)
             )
@@ -291,7 +291,7 @@ class Roles:
             self._leaders.stop(state)
             partition.lead(None)  # requests that wait look again who leads
         await partition.change(lambda log: log.become_follower(epoch))
-        if to_do is Step.FOLLOW:
+        if to_do is RoleStep.FOLLOW:
             self._followers.follow(partition, role.leader, epoch, state.topic_id)
 
     async def _create(self, key: _Key, topic_id: UUID) -> bool:

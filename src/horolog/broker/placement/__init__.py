@@ -1,4 +1,4 @@
-"""Who leads each partition, who the brokers are, and who coordinates: one question, three answers.
+"""Leaders of partitions, live brokers and coordinators: one question, three answers.
 
     placement    the protocol, and its values
     alone        this broker leads everything

@@ -32,7 +32,7 @@ from horolog.jobs.archives.parts import HourFiles
 from horolog.jobs.archives.planning import (
     COMMITTED,
     ArchiveUnit,
-    Changes,
+    ManifestChanges,
     Plan,
     Planner,
     PlanProgress,
@@ -299,7 +299,7 @@ def _archived(
     manifest = create_archive(store)
     plan = planner.plan(manifest)
     state.write(_ARCHIVE, {"id": manifest.id})
-    manifest = commit_changes(store, manifest, Changes(topics=plan.topics).applied)
+    manifest = commit_changes(store, manifest, ManifestChanges(topics=plan.topics).applied)
     task = replace(
         task,
         with_append_times=plan.with_append_times,

@@ -350,7 +350,7 @@ class UnitDone:
 
 
 @dataclass(slots=True)
-class Changes:
+class ManifestChanges:
     """Ranges and files that one commit adds to the manifest."""
 
     topics: Mapping[str, ArchivedTopic] = field(default_factory=dict)
@@ -422,9 +422,11 @@ class PlanProgress:
             if state.ranges
         }
 
-    def take(self, wave: Iterable[UnitOutcome[ArchiveUnit, UnitDone]]) -> tuple[Changes, list[str]]:
+    def take(
+        self, wave: Iterable[UnitOutcome[ArchiveUnit, UnitDone]]
+    ) -> tuple[ManifestChanges, list[str]]:
         """Return the additions of a wave's units, and the files that no manifest will list."""
-        changes, unused = Changes(), []
+        changes, unused = ManifestChanges(), []
         for outcome in wave:
             partition, done = outcome.unit.partition, outcome.result
             if done is None:
@@ -446,7 +448,7 @@ class PlanProgress:
             self.file_bytes += sum(file.size for file in done.files)
         return changes, unused
 
-    def rest(self, looked: Mapping[TopicPartition, PartitionCut | str]) -> Changes:
+    def rest(self, looked: Mapping[TopicPartition, PartitionCut | str]) -> ManifestChanges:
         """Return the remaining offsets, up to the ends: they hold no record in the range of time.
 
         A partition that the archive does not know is written down without any record, too.
@@ -454,7 +456,7 @@ class PlanProgress:
         Args:
             looked: cuts of partitions after they were read.
         """
-        changes = Changes()
+        changes = ManifestChanges()
         for partition, bounds in self._plan.bounds.items():
             if partition in self.refused:
                 continue
@@ -503,7 +505,12 @@ class PlanProgress:
                 )
 
     def _follow(
-        self, changes: Changes, partition: TopicPartition, start: int, *, may_skip: bool = False
+        self,
+        changes: ManifestChanges,
+        partition: TopicPartition,
+        start: int,
+        *,
+        may_skip: bool = False,
     ) -> bool:
         """Fill the offsets without records up to `start`; False if the log changed meanwhile."""
         position = self._positions.get(partition)
