@@ -66,6 +66,9 @@ TOOLS: Mapping[str, str] = {
     "dump": "org.apache.kafka.tools.DumpLogSegments",
     "perf-producer": "org.apache.kafka.tools.ProducerPerformance",
     "storage": "kafka.tools.StorageTool",
+    "reassign": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "features": "org.apache.kafka.tools.FeatureCommand",
+    "quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
 }
 # Where older releases keep the tools that newer ones have moved.
 OLDER_TOOLS: Mapping[str, Mapping[str, str]] = {

@@ -155,3 +155,29 @@ def test_settings_go_to_the_controllers_and_come_back(
     assert eventually(lambda: described()["horolog.retention.by"] == "append-time")
     assert described()["retention.ms"] == "123456"
     assert "horolog.retention.by" not in quorum.image.settings_of(2, "t")
+
+
+def test_a_topic_is_created_with_its_settings_of_horolog(
+    brokers: list[JoinedBroker], quorum: ScriptedController
+) -> None:
+    def create(name: str, **settings: str) -> Any:
+        configs = [{"name": it, "value": value} for it, value in settings.items()]
+        created = brokers[0].ask(
+            *(ApiKey.CREATE_TOPICS, 5),
+            topics=[
+                {"name": name, "num_partitions": 1, "replication_factor": 1, "configs": configs},
+                {"name": f"{name}-plain", "num_partitions": 1, "replication_factor": 1},
+            ],
+        )
+        return {it.name: (it.error_code, it.num_partitions) for it in created.topics}
+
+    by = {"horolog.retention.by": "append-time", "retention.ms": "5"}
+    assert create("t", **by) == {"t": (0, 1), "t-plain": (0, 1)}
+    assert quorum.image.settings_of(2, "t") == {"retention.ms": "5"}
+    assert eventually(lambda: "t" in brokers[1].broker.topics)
+    assert eventually(lambda: brokers[1].broker.topics.find("t").overrides == by)
+    wrong = create("u", **{"horolog.retention.by": "nonsense"})
+    assert wrong == {"u": (ErrorCode.invalid_config, -1), "u-plain": (0, 1)}
+    assert "u" not in quorum.image.topics
+    again = create("t", **by)
+    assert again["t"] == (ErrorCode.topic_already_exists, -1)

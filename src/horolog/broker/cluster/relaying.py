@@ -73,7 +73,9 @@ RELAYED: Final = frozenset(
         ApiKey.UNREGISTER_CONTROLLER,
     }
 )
-SPLIT: Final = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
+SPLIT: Final = frozenset(
+    {ApiKey.CREATE_TOPICS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS}
+)
 COORDINATED: Final = frozenset(
     {
         ApiKey.OFFSET_COMMIT,

@@ -1,6 +1,7 @@
-"""AlterConfigs and IncrementalAlterConfigs in a cluster: to the controllers, but for our own part.
+"""Settings in a cluster: changed by the controllers, but for our own part.
 
-Kafka's brokers likewise change their loggers themselves. Here remain as well:
+AlterConfigs, IncrementalAlterConfigs and CreateTopics are split. Kafka's brokers likewise change
+their loggers themselves. Here remain as well:
 
 - actions of horolog (docs/wire.md), which the broker performs that is asked;
 - settings `horolog.*` of a topic, which controllers refuse on a topic. They are written to the
@@ -28,14 +29,15 @@ from horolog.broker.handlers.configs import (
 )
 from horolog.broker.handlers.results import PartOutcome, each, outcome_of
 from horolog.broker.loggers import alter_loggers
-from horolog.config import SettingChange, alter_broker, alter_topic
+from horolog.config import SettingChange, alter_broker, alter_topic, check_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.metadata.state import is_hidden, shared_changes
+from horolog.metadata.topics import unknown_topic
 from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
 from horolog.wire.config_resources import ResourceType
 
-__all__ = ["alter_in_cluster"]
+__all__ = ["alter_in_cluster", "create_in_cluster"]
 
 _OURS: Final = "horolog."
 
@@ -142,6 +144,8 @@ class _Splitting:
         """Take over the settings `horolog.*` of a topic; if all are replaced, those there are."""
         topic = self._broker.topics.find(resource.name)
         ours = [change for change in settings if change.name.startswith(_OURS)]
+        if topic is None and ours:
+            raise unknown_topic(resource.name)  # here; a client asks again
         before = {} if topic is None else _ours(topic.overrides)
         if topic is None or not (ours or (self._replaces and before)):
             return
@@ -200,6 +204,83 @@ class _Splitting:
             resource.outcome = (
                 lost if its is None else PartOutcome(its.error_code, its.error_message)
             )
+
+
+async def create_in_cluster(
+    request: Request[Any], broker: BrokerParts, relay: Relay
+) -> Mapping[str, Any] | Reply:
+    """Have the controllers create topics, and give these their settings `horolog.*`.
+
+    Raises:
+        Hangup: as `Relay.answer`.
+    """
+    ours: dict[str, dict[str, str | None]] = {}
+    for topic in request.body.topics:
+        await request.checkpoint()
+        if held := {it.name: it.value for it in topic.configs if it.name.startswith(_OURS)}:
+            ours[topic.name] = held
+    if not ours:
+        return await relay.body_for(request.frame, request.peer)
+    results: dict[str, dict[str, Any]] = {}
+    for name, settings in ours.items():
+        error_code, message = await outcome_of(_checked(broker, settings))
+        if error_code:
+            results[name] = _not_created(name, error_code, message)
+    asked = []
+    async for topic in each(request, request.body.topics):
+        configs = [it._asdict() for it in topic.configs if not it.name.startswith(_OURS)]
+        if topic.name not in results:
+            assignments = [it._asdict() for it in topic.assignments]
+            asked.append({**topic._asdict(), "assignments": assignments, "configs": configs})
+    fields = {
+        "topics": asked,
+        "timeout_ms": request.body.timeout_ms,
+        "validate_only": request.body.validate_only,
+    }
+    version = relay.offered()[ApiKey.CREATE_TOPICS].max  # its answer has the ids
+    try:
+        body = await relay.relay_fields(
+            ApiKey.CREATE_TOPICS, version, request.client_id, fields, request.peer
+        )
+    except HorologError as error:
+        code = code_for(error) if isinstance(error, RequestRefused) else ErrorCode.request_timed_out
+        refused = [_not_created(it["name"], code, str(error)) for it in asked]
+        return {"topics": [*results.values(), *refused]}
+    for created in body.topics:
+        result = _as_fields(created)
+        settings = ours.get(created.name, {})
+        if settings and not created.error_code and not request.body.validate_only:
+            given = {name: value or "" for name, value in settings.items()}
+            changes = shared_changes(created.name, created.topic_id, given, relay.shared)
+            error_code, message = await outcome_of(relay.change_shared(changes))
+            if error_code:
+                text = f"the topic is created, without its settings {_OURS}*: {message}"
+                result = _not_created(created.name, error_code, text)
+        results[created.name] = result
+    return {"topics": list(results.values())}
+
+
+async def _checked(broker: BrokerParts, settings: Mapping[str, str | None]) -> None:
+    check_topic(broker.settings, settings)
+
+
+def _not_created(name: str, error_code: ErrorCode, message: str | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "topic_id": None,
+        "error_code": error_code,
+        "error_message": message,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "configs": None,
+    }
+
+
+def _as_fields(structure: Any) -> Any:
+    """Return a decoded structure as the fields that it is encoded from."""
+    if hasattr(structure, "_asdict"):
+        return {name: _as_fields(value) for name, value in structure._asdict().items()}
+    return list(map(_as_fields, structure)) if isinstance(structure, tuple) else structure
 
 
 def _ours(settings: Mapping[str, str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from uuid import UUID
 
 from horolog.broker.authorisation import CLUSTER, NO_BITS, TOPIC, refusal
@@ -15,6 +15,7 @@ from horolog.broker.throttling import Mutations
 from horolog.config import describe_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.metadata.topics import NewPartitions, Topic, unknown_topic
+from horolog.network.reply import Reply
 from horolog.rights.entries import CLUSTER_NAME
 from horolog.storage.names import INTERNAL_TOPICS
 from horolog.wire.acl import AclOperation
@@ -232,8 +233,15 @@ def _partition(index: int, placed: PlacedPartition) -> "MetadataResponsePartitio
 @api(ApiKey.CREATE_TOPICS)
 async def create_topics(
     request: Request[CreateTopicsRequest], broker: BrokerParts
-) -> "CreateTopicsResponse":
+) -> "CreateTopicsResponse | Reply":
     """Create each topic, and return a result for each."""
+    if broker.relay is not None:
+        from horolog.broker.handlers.relayed_settings import (  # noqa: PLC0415 - only in a cluster
+            create_in_cluster,
+        )
+
+        created = await create_in_cluster(request, broker, broker.relay)
+        return cast("CreateTopicsResponse | Reply", created)
     body = request.body
     named = Counter(topic.name for topic in body.topics)
     described, access, peer = _Described(broker), broker.access, request.peer
