@@ -62,7 +62,10 @@ class State:
         self.served: dict[tuple[str, int], Any] = {}
         self.internal: list[str] = []
         self.why_no_controller: str | None = None
-        found: Any = SimpleNamespace(find=lambda *key: self.served.get(key))
+        self.refused: dict[tuple[str, int], str] = {}
+        found: Any = SimpleNamespace(
+            find=lambda *key: self.served.get(key), why_unreadable=lambda *key: None
+        )
         self.condition = ClusterCondition(
             HERE,
             self,
@@ -71,6 +74,7 @@ class State:
             self.life,
             internal=lambda: self.internal,
             why_no_controller=lambda: self.why_no_controller,
+            refused=lambda: self.refused,
         )
         for node_id in (KAFKA, OTHER, HERE):
             features: Any = () if node_id == KAFKA else ((REPLICATION, 0, 1),)
@@ -142,6 +146,13 @@ def test_a_fenced_broker_and_a_lost_controller_are_said_with_their_reasons(state
         ("no-controller", "127.0.0.1:9 (refused)"),
         ("internal-topics", "__consumer_offsets is missing"),
     ]
+
+
+def test_a_partition_that_cannot_take_its_role_is_offline(state: State) -> None:
+    state.refused["t", 4] = "the disk refused"
+    (wrong,) = state.wrong()
+    assert (wrong.kind, wrong.subject) == ("offline", "t-4")
+    assert wrong.text == "it cannot lead or follow: the disk refused"
 
 
 def test_retention_by_append_time_beside_apache_kafka_is_said(state: State) -> None:

@@ -6,6 +6,7 @@ broker that fails does not give a problem for each of its partitions.
 fenced             this broker is fenced: it leads nothing, and clients are sent elsewhere
 no-controller      no active controller answers
 without-leader     a topic with `value` partitions that have a replica here and no leader
+offline            a partition that cannot take the role that the metadata give it
 under-min-isr      a topic with `value` partitions, led here, that refuse acks=all
 under-replicated   a topic with `value` partitions, led here, that lack replicas in the ISR
 internal-topics    an internal topic that Kafka's brokers lack, or that is here
@@ -14,7 +15,7 @@ retention-apart    a topic whose retention is by append time here, and by create
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -107,6 +108,7 @@ class ClusterCondition:
     Args:
         internal: returns sentences about internal topics.
         why_no_controller: returns why no active controller answers; None if one does.
+        refused: returns why partitions could not take the roles that the metadata give them.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class ClusterCondition:
         *,
         internal: Callable[[], Iterable[str]],
         why_no_controller: Callable[[], str | None],
+        refused: Callable[[], Mapping[tuple[str, int], str]],
     ) -> None:
         self.leaders = leaders
         self.life = life
@@ -127,6 +130,7 @@ class ClusterCondition:
         self._partitions = partitions
         self._internal = internal
         self._why_no_controller = why_no_controller
+        self._refused = refused
 
     @property
     def brokers(self) -> int:
@@ -192,6 +196,10 @@ class ClusterCondition:
         if reason is not None:
             wrong.append(Wrong("no-controller", here, None, reason))
         wrong += [Wrong("internal-topics", here, None, text) for text in self._internal()]
+        for (topic, index), reason in list(self._refused().items()):
+            if sees(topic) and self._partitions.why_unreadable(topic, index) is None:
+                text = f"it cannot lead or follow: {reason}"
+                wrong.append(Wrong("offline", f"{topic}-{index}", None, text))
         found = await self.numbers(turns)
         for topic, kinds in found.by_topic.items():
             if sees(topic):

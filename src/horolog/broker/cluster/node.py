@@ -263,6 +263,7 @@ class ClusterNode:
             self.life,
             internal=lambda: self.internal.complaints,
             why_no_controller=lambda: self.known.complaint,
+            refused=lambda: self.roles.complaints,
         )
 
     def _address_of(self, node_id: int) -> Address | None:
