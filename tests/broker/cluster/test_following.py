@@ -13,8 +13,8 @@ from patience import eventually
 from replica_node import ReplicaNode
 
 from horolog.client import Address
-from horolog.errors import ErrorCode
-from horolog.storage import TopicPartition
+from horolog.errors import ErrorCode, StorageFailed
+from horolog.storage import Log, TopicPartition
 from horolog.wire import ApiKey
 
 ONE, OTHER = UUID(int=1 << 100), UUID(int=2 << 100)
@@ -70,7 +70,10 @@ def test_a_fetch_says_who_asks_in_which_epoch_and_where_its_log_starts(
     node.follow(1, 0, ONE)
     assert node.has_reached(10, committed=10)
     assert node.log().log_start_offset == 4
-    assert eventually(lambda: leader.fetches[-1].topics[0].partitions[0].log_start_offset == 4)
+    last = lambda: leader.fetches[-1].topics[0].partitions[0]  # noqa: E731
+    assert eventually(lambda: last().fetch_offset == 10)
+    assert (last().log_start_offset, last().last_fetched_epoch) == (4, 0)
+    assert last().current_leader_epoch == 0
     for request in leader.fetches:
         assert request.replica_state.replica_id == 2
         assert request.replica_state.replica_epoch == 7
@@ -78,8 +81,6 @@ def test_a_fetch_says_who_asks_in_which_epoch_and_where_its_log_starts(
     first = leader.fetches[0].topics[0]
     assert first.topic_id == ONE
     assert first.partitions[0].last_fetched_epoch == -1
-    last = leader.fetches[-1].topics[0].partitions[0]
-    assert (last.fetch_offset, last.last_fetched_epoch, last.current_leader_epoch) == (10, 0, 0)
 
 
 @pytest.mark.parametrize(("level", "version"), [(21, 17), (26, 17), (27, 18), (33, 18)])
@@ -238,8 +239,7 @@ def test_errors_are_waited_for_and_cut_nothing(
     leading.fill(10)
     node.follow(1, 0, ONE)
     assert node.has_reached(10)
-    leading.fill(5)
-    refused = []
+    refused: list[Any] = []
 
     def refuse(asked: Any, answer: dict[str, Any]) -> Any:
         refused.append(asked)
@@ -247,6 +247,8 @@ def test_errors_are_waited_for_and_cut_nothing(
 
     leader.spoil = refuse
     leader.notify()
+    assert eventually(lambda: len(refused) > 1)  # an answer that was on its way is there
+    leading.fill(5)
     assert eventually(lambda: len(refused) > 3)
     assert node.log().log_end_offset == 10
     status = node.status()
@@ -514,3 +516,63 @@ def test_a_restart_goes_on_where_it_was(
         assert node.has_reached(15)
         assert leader.fetches[0].topics[0].partitions[0].fetch_offset == 10
         assert stored_in(node.log()) == leading.stored
+
+
+def test_many_partitions_go_on_under_the_next_leader_at_once(tmp_path: Path) -> None:
+    count = 60
+    logs = [
+        LeadingLog(tmp_path / f"leader-{index}", UUID(int=index + 1), topic=f"t{index}")
+        for index in range(count)
+    ]
+    with (
+        ReplicasLeader(*logs) as leader,
+        ReplicaNode(tmp_path / "replica", {1: address(leader)}) as node,
+    ):
+        for epoch in (0, 1, 2):
+            for leading in logs:
+                if epoch:
+                    leading.lead(epoch)
+                leading.fill(2)
+                leading.commit()
+                node.follow(1, epoch, leading.topic_id, topic=leading.key[0])
+            leader.notify()
+            for leading in logs:
+                end = 2 * epoch + 2
+                assert node.has_reached(end, committed=end, topic=leading.key[0])
+        for leading in logs:
+            assert stored_in(node.log(leading.key[0])) == leading.stored
+            assert node.log(leading.key[0]).epochs.entries == leading.log.epochs.entries
+
+
+def test_a_log_without_epochs_is_cut_to_what_is_committed(
+    leading: LeadingLog, leader: ReplicasLeader, node: ReplicaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of formats v0 and v1: no answer says where it diverges, and a full disk may refuse it."""
+    leading.fill(10)
+    leading.commit(6)
+    node.follow(1, 0, ONE)
+    assert node.has_reached(10, committed=6)
+    log = node.log()
+    node.call(lambda: log.epochs.truncate_from_end(0))  # as if no batch had one
+    truncate, refusals = log.truncate_to, [StorageFailed("the disk is full")] * 2
+
+    def refuse(self: Log, offset: int, now_ms: int) -> None:
+        if refusals:
+            raise refusals.pop()
+        truncate(offset, now_ms)
+
+    monkeypatch.setattr(Log, "truncate_to", refuse)
+    fetches = len(leader.fetches)
+    leading.lead(1)
+    node.follow(1, 1, ONE)
+    assert eventually(lambda: not refusals)
+    leading.fill(3)
+    leader.notify()
+    assert node.has_reached(13)
+    asked = {
+        request.topics[0].partitions[0].fetch_offset
+        for request in leader.fetches[fetches:]
+        if request.topics[0].partitions[0].current_leader_epoch == 1
+    }
+    assert min(asked) == 6, "nothing was fetched before it was cut"
+    assert stored_in(log) == leading.stored

@@ -167,13 +167,12 @@ class LeaderFetcher:
         """Send one request of the most urgent kind, and act on its answer."""
         self._has_changed.clear()
         now_ms = self._now_ms()
+        begins: list[Followed[AskedPartition]] = []
         ends: list[Followed[AskedPartition]] = []
         bounds: list[Followed[AskedPartition]] = []
         due_ms = now_ms + self._max_wait_ms
         for followed in list(self._attended.values()):
             state = followed.state
-            if self._attended.get(followed.key) is not followed:
-                continue  # it was dropped while another one was waited for
             if followed.is_busy:
                 due_ms = min(due_ms, now_ms + BUSY_MS)
             elif state.not_before_ms > now_ms:
@@ -183,7 +182,9 @@ class LeaderFetcher:
             elif state.asks is Asks.BOUNDS:
                 bounds.append(followed)
             else:
-                await self._read(followed)
+                begins.append(followed)
+        if begins:  # thousands at once, where a broker has failed
+            await asyncio.gather(*map(self._read, begins))
         if ends:
             await self._ask_epoch_ends(ends)
         elif bounds:
@@ -203,9 +204,9 @@ class LeaderFetcher:
     async def _read(self, followed: Followed[AskedPartition]) -> None:
         """Fetch the partition's records from now on: its log is a prefix of the leader's."""
         epoch, turn = followed.state.epoch, followed.state.turn
-        await self._carry_out(
-            followed, followed.state.before_reading(local(followed.partition.log))
-        )
+        effect = followed.state.before_reading(local(followed.partition.log))
+        if effect is not None and not await self._carry_out(followed, effect):
+            return
         if followed.partition.log.leader_epoch != epoch:
             await self._change(followed, followed.partition.change(lambda log: log.led_in(epoch)))
         if followed.state.turn == turn and self._attended.pop(followed.key, None) is not None:
@@ -280,9 +281,10 @@ class LeaderFetcher:
 
     async def _carry_out(
         self, followed: Followed[AskedPartition], effect: TruncateTo | StartAt | None
-    ) -> None:
+    ) -> bool:
+        """Change the log as its rule book says; return False if that failed."""
         if effect is None:
-            return
+            return True
         partition = followed.partition
         end = partition.log.log_end_offset
         if isinstance(effect, TruncateTo):
@@ -303,6 +305,8 @@ class LeaderFetcher:
         change = partition.change(lambda log: carry_out(log, effect, epoch, self._clock.now_ms()))
         if await self._change(followed, change) is None:
             followed.state.on_undone(local(partition.log))
+            return False
+        return True
 
     async def _change(
         self, followed: Followed[AskedPartition], change: "asyncio.Future[T]"
