@@ -36,7 +36,7 @@ def test_a_directory_is_formatted_once(config: Path, tmp_path: Path) -> None:
     assert lines[:3] == ["version=1", f"cluster.id={CLUSTER_ID}", "node.id=7"]
     assert lines[3].startswith("directory.id=")
     again = run_command("storage", "format", "-t", CLUSTER_ID, "-c", config)
-    assert again.code == 1
+    assert again.code == 2
     assert "is formatted already; --ignore-formatted" in again.err
     kept = run_command("storage", "format", "-g", "-t", CLUSTER_ID, "-c", config, "--json").json
     assert kept["was_formatted"]

@@ -1,6 +1,9 @@
 """A broker joins a cluster, is fenced and comes back, and leaves it."""
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +25,14 @@ from horolog.wire import ApiKey
 
 STALE_BROKER_EPOCH, DUPLICATE, UNSUPPORTED, INCONSISTENT = 77, 101, 35, 104
 INVALID_REGISTRATION = 119
+
+
+STALE = {
+    "error_code": STALE_BROKER_EPOCH,
+    "is_caught_up": False,
+    "is_fenced": True,
+    "should_shut_down": False,
+}
 
 
 @pytest.fixture
@@ -228,12 +239,7 @@ def test_a_broker_that_is_not_known_any_more_registers_anew(
 def stale_once(quorum: ScriptedController) -> Callable[[Any, Any], Mapping[str, Any]]:
     def stale(_: Any, usual: Any) -> Mapping[str, Any]:
         del quorum.answers[ApiKey.BROKER_HEARTBEAT]
-        return {
-            "error_code": STALE_BROKER_EPOCH,
-            "is_caught_up": False,
-            "is_fenced": True,
-            "should_shut_down": False,
-        }
+        return STALE
 
     return stale
 
@@ -305,6 +311,19 @@ def test_a_stop_that_is_not_granted_is_no_clean_one(
     assert epoch_in_marker(tmp_path / "1") == -1
 
 
+def test_a_broker_that_is_not_known_any_more_stops_without_an_epoch(
+    quorum: ScriptedController, tmp_path: Path
+) -> None:
+    broker = JoinedBroker(tmp_path / "1", quorum)
+
+    def unregistered(request: Any, usual: Callable[[], Any]) -> Any:
+        return STALE if request.want_shut_down else usual()
+
+    quorum.answers[ApiKey.BROKER_HEARTBEAT] = unregistered
+    broker.stop()
+    assert epoch_in_marker(tmp_path / "1") == -1
+
+
 def test_leaders_are_not_moved_where_that_is_turned_off(
     quorum: ScriptedController, tmp_path: Path
 ) -> None:
@@ -323,3 +342,36 @@ def test_a_lost_directory_is_reported_before_the_stop(
     directory_id: UUID = broker.node.directory_id
     broker.stop()
     assert list(quorum.asked(ApiKey.BROKER_HEARTBEAT)[-1].offline_log_dirs) == [directory_id]
+
+
+def test_a_disk_that_refuses_writes_stops_the_node(
+    quorum: ScriptedController, tmp_path: Path
+) -> None:
+    with JoinedBroker(tmp_path / "1", quorum) as broker:
+        partitions = broker.broker.partitions
+        broker.call(lambda: setattr(partitions, "refusal", "the disk refuses"))
+        assert eventually(broker.node.failed.done)
+        assert str(broker.node.failed.result()) == "the disk refuses"
+
+
+def test_a_stop_before_the_broker_is_ready_ends_the_process(
+    quorum: ScriptedController, tmp_path: Path
+) -> None:
+    """SIGTERM comes while the controllers keep the broker fenced."""
+    quorum.kept_fenced.add(1)
+    log_dir = tmp_path / "1"
+    format_directory(log_dir, quorum.cluster_id)
+    lines = "".join(f"{name}={value}\n" for name, value in settings_of(quorum).items())
+    config = tmp_path / "server.properties"
+    config.write_text(f"{lines}log.dirs={log_dir}\n")
+    command = [sys.executable, "-m", "horolog", "serve", "--config", str(config)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert eventually(lambda: 1 in quorum.image.brokers)
+    assert eventually(
+        lambda: any(not it.want_fence for it in quorum.asked(ApiKey.BROKER_HEARTBEAT))
+    )
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert "stopped before the broker was ready" in output
+    assert "ready 127" not in output

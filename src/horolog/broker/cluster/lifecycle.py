@@ -102,6 +102,7 @@ class Life:
         self._is_fenced = True
         self._is_granted = False
         self._is_reported = False
+        self._is_gone = False
         self._wants_fence = True
         self._wants_shutdown = False
         self._was_unfenced = False
@@ -136,6 +137,11 @@ class Life:
     def may_stop(self) -> bool:
         """True once the controllers have moved the leaders elsewhere."""
         return self._is_granted
+
+    @property
+    def is_gone(self) -> bool:
+        """True if the controllers do not know a broker any more that wants to stop."""
+        return self._is_gone
 
     @property
     def is_reported(self) -> bool:
@@ -301,6 +307,9 @@ class Life:
             return self._pause_s()
         self._complaint = self._text_of(body.error_code)
         if body.error_code in (ErrorCode.stale_broker_epoch, ErrorCode.broker_id_not_registered):
+            if self._wants_shutdown:  # it leads nothing any more
+                self._is_gone = True
+                return RETRY_S
             self._register_anew()
             return 0
         return RETRY_S

@@ -124,6 +124,11 @@ class Membership:
         here, epoch = self.view.broker(self.node_id), self.broker_epoch()
         return epoch >= 0 and here is not None and here.broker_epoch == epoch
 
+    @property
+    def _is_unfenced(self) -> bool:
+        here = self.view.broker(self.node_id)
+        return here is not None and not here.fenced
+
     def broker_epoch(self) -> int:
         """Return the epoch of the registration; -1 before it."""
         return NO_BROKER_EPOCH if self.life is None else self.life.broker_epoch
@@ -173,7 +178,8 @@ class Membership:
         life = self.life
         assert life is not None
         life.unfence()
-        await self._until(lambda: not life.is_fenced)
+        # An answer may be ahead of the image, by which clients are answered.
+        await self._until(lambda: not life.is_fenced and self._is_unfenced)
 
     def status(self) -> str:
         """Return why the broker is not unfenced, in a sentence."""
@@ -271,7 +277,8 @@ class Membership:
             began_s, session_s = self._loop.time(), self.config.broker_session_timeout_ms / 1000
             life.shut_down()
             await self._wait_for(
-                lambda: life.may_stop or life.unanswered_s > session_s, LONGEST_SHUTDOWN_S
+                lambda: life.may_stop or life.is_gone or life.unanswered_s > session_s,
+                LONGEST_SHUTDOWN_S,
             )
             took_s = self._loop.time() - began_s
             if life.may_stop:

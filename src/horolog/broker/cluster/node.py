@@ -9,6 +9,7 @@ that came back empty would be taken for the leader that it was, and others would
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
+_SECRET_BYTES: Final = 32
 LOOK_S: Final = 0.5
 """Time between two looks at the disk's failures."""
 
@@ -191,6 +193,7 @@ class ClusterNode:
             stored=Stored([], []),
             state_dir=Path(self._directory.path),
             group_settings={},
+            login_secret=secrets.token_bytes(_SECRET_BYTES),  # of this process
         )
 
     def place(
