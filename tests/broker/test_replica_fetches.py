@@ -96,6 +96,7 @@ def test_the_high_watermark_is_what_all_in_sync_replicas_have(filled: LedPartiti
 def test_a_refused_fetch_has_no_offsets_and_is_no_progress(
     filled: LedPartitions, asked: dict[str, Any], code: ErrorCode
 ) -> None:
+    """KAFKA-8400."""
     answer = filled.fetch(**{"offset": 4, **asked})
     assert (answer.error_code, offsets(answer), answer.records) == (code, NONE, b"")
     assert filled.fetched_by == []
@@ -134,6 +135,7 @@ def test_a_replica_without_a_state_says_no_broker_epoch(
 
 
 def test_a_diverging_log_is_told_where_and_is_no_progress(filled: LedPartitions) -> None:
+    """KAFKA-13141."""
     filled.reach(4, 3)
     filled.fetched_by.clear()
     answer = filled.fetch(9, last_epoch=EPOCH)
@@ -153,6 +155,7 @@ def test_a_diverging_log_is_told_where_and_is_no_progress(filled: LedPartitions)
 def test_an_offset_before_the_log_start_is_out_of_range_before_it_diverges(
     filled: LedPartitions,
 ) -> None:
+    """KAFKA-12996."""
     filled.reach(4, 2, 3)
     filled.broker.delete_records("t", 2)
     filled.fetched_by.clear()
@@ -215,6 +218,7 @@ def waiters(led: LedPartitions, index: int = 0) -> int:
 
 
 def test_a_fetch_waits_for_appends_and_not_for_the_high_watermark(led: LedPartitions) -> None:
+    """KAFKA-9952."""
     led.broker.append("t", batch(NOW_MS))
     led.reach(1, 2)
     waiting = Waiting(led, led.fields({0: 1}, max_wait_ms=LONG_MS))
@@ -320,6 +324,7 @@ def test_idle_partitions_of_a_session_are_noted_now_and_then(led: LedPartitions)
 
 
 def test_a_session_tells_of_divergence_and_of_moved_starts(led: LedPartitions) -> None:
+    """KAFKA-9567."""
     for index in (0, 1):
         led.broker.append("t", batch(NOW_MS, NOW_MS), index)
         led.reach(2, 2, 3, index=index)

@@ -402,3 +402,25 @@ def test_a_replica_that_led_is_opened_as_a_follower_with_its_high_watermark(
         assert log.last_stable_offset == 3
     finally:
         log_dir.close(clean=False)
+
+
+def test_start_and_high_watermark_of_a_look_are_of_one_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KAFKA-7104: an answer with a start behind its high watermark stops a replica."""
+    with leader(tmp_path) as log:
+        append(log, *[NOW] * 10)
+        log.move_high_watermark(4)
+        stable = type(log).last_stable_offset
+
+        def and_then(self: Log) -> int:
+            offset = int(stable.fget(self))  # type: ignore[attr-defined]
+            monkeypatch.undo()
+            log.move_high_watermark(8)
+            log.delete_records(8)
+            return offset
+
+        monkeypatch.setattr(type(log), "last_stable_offset", property(and_then))
+        view = log.look(to_end=True)
+        assert view.log_start_offset <= view.high_watermark
+        assert log.look(to_end=True).log_start_offset == 8

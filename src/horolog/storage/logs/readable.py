@@ -243,10 +243,11 @@ class ReadableLog:
         """
         while True:
             segments, end_offset = self.segments, self.log_end_offset
+            # First: the start is at most the high watermark, which may rise (KAFKA-7104).
+            start, resets = self.log_start_offset, self.floor.resets
             has_limit = self.known_high_watermark is not None and not to_end
             high_watermark, stable = self.high_watermark, self.last_stable_offset
             unended = self.unended  # first: one that a marker ends meanwhile is in a segment then
-            start, resets = self.log_start_offset, self.floor.resets
             if segments is self.segments:  # else what was said may be of others
                 break
         return LogView(
