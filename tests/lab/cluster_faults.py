@@ -158,8 +158,14 @@ class ClusterFaults:
         return f"fill the disk of {node.kind}{node_id}"
 
     def wipe(self) -> str:
-        """A broker whose disk is replaced: an empty directory with an id of its own."""
+        """A broker whose disk is replaced: an empty directory with an id of its own.
+
+        The only Kafka has the only copy of the coordinators' topics.
+        """
+        kafkas = [it for it in self.cluster.nodes if it.kind == "k"]
         node = self._broker()
+        if kafkas == [node]:
+            return "wipe nothing"
         node.stop()
         for path in node.log_dir.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -246,6 +252,13 @@ class ClusterFaults:
         for topic in self.topics:
             for partition in range(3):
                 self.move(topic, partition, ids[partition:] + ids[:partition])
+
+    def replicas(self, topic: str) -> set[int]:
+        """All brokers that have replicas of a topic."""
+        with suppress(KafkaException):
+            its = self._admin.list_topics(topic, timeout=10).topics[topic]
+            return {number for one in its.partitions.values() for number in one.replicas}
+        return set()
 
     def lags(self) -> list[str]:
         """Partitions without a leader, or whose ISR lacks a replica."""

@@ -12,7 +12,7 @@ from cluster_history import ClusterHistory, Stored, Where, problems_of_append_ti
 from cluster_load import PARTITIONS, Finder, Reader, Transactor, Worker, Writer, read_all
 from confluent_kafka.admin import AdminClient, NewTopic
 from patience import eventually
-from tools.cluster import Cluster
+from tools.cluster import Cluster, ServerProcess
 
 from horolog.record import iter_headers
 
@@ -132,7 +132,7 @@ class ClusterSoak:
         )
         found += self._problems_of_leaders(stored)
         self.cluster.stop()
-        return found + list(self.problems_of_files())
+        return found + list(problems_of_files(self.cluster.nodes, self.topics))
 
     def _problems_of_leaders(self, stored: dict[Where, list[Stored]]) -> Iterator[str]:
         """Read everything from each broker as the leader."""
@@ -150,32 +150,31 @@ class ClusterSoak:
                 if its != again[where]:
                     yield f"{where}: {len(its)} records, {len(again[where])} by another leader"
 
-    def problems_of_files(self) -> Iterator[str]:
-        """Compare the logs of all replicas from their latest start on, byte for byte."""
-        for topic in self.topics:
-            for partition in range(PARTITIONS):
-                name = f"{topic}-{partition}"
-                logs = {
-                    f"{it.kind}{it.node_id}": batches_in(it.log_dir / name)
-                    for it in self.cluster.nodes
-                    if (it.log_dir / name).is_dir()
-                }
-                start = max(min(its, default=0) for its in logs.values())
-                tails = {
-                    node: {at: its[at] for at in its if at >= start} for node, its in logs.items()
-                }
-                first, *others = tails
-                for other in others:
-                    if tails[other] != tails[first]:
-                        differing = {
-                            at
-                            for at in tails[first].keys() | tails[other].keys()
-                            if tails[first].get(at) != tails[other].get(at)
-                        }
-                        yield (
-                            f"{name} differs in {first} and {other} at {sorted(differing)[:5]}, "
-                            f"{len(differing)} batches"
-                        )
+
+def problems_of_files(nodes: Sequence[ServerProcess], topics: Sequence[str]) -> Iterator[str]:
+    """Compare the logs of all replicas from their latest start on, byte for byte."""
+    for topic in topics:
+        for partition in range(PARTITIONS):
+            name = f"{topic}-{partition}"
+            logs = {
+                f"{it.kind}{it.node_id}": batches_in(it.log_dir / name)
+                for it in nodes
+                if (it.log_dir / name).is_dir()
+            }
+            start = max(min(its, default=0) for its in logs.values())
+            tails = {node: {at: its[at] for at in its if at >= start} for node, its in logs.items()}
+            first, *others = tails
+            for other in others:
+                if tails[other] != tails[first]:
+                    differing = {
+                        at
+                        for at in tails[first].keys() | tails[other].keys()
+                        if tails[first].get(at) != tails[other].get(at)
+                    }
+                    yield (
+                        f"{name} differs in {first} and {other} at {sorted(differing)[:5]}, "
+                        f"{len(differing)} batches"
+                    )
 
 
 def _is_mounted(directory: Path, stack: ExitStack) -> bool:
