@@ -10,6 +10,7 @@ from patience import eventually
 from raw_connection import produce_fields
 from running_broker import NOW_MS, RunningBroker, a_broker
 
+from horolog.broker.coordinators.admission import Admitted
 from horolog.errors import ErrorCode
 from horolog.record import LogRecord, build_batch
 from horolog.wire import ApiKey
@@ -224,3 +225,36 @@ def test_a_stop_answers_what_waits(broker: RunningBroker) -> None:
     eventually(lambda: waiting(led))
     broker.call(broker.broker.end_waits)
     assert producing.done()[0].error_code == ErrorCode.request_timed_out
+
+
+class Electing:
+    """Coordinator of transactions; while it is asked, the leadership is lost and won again."""
+
+    def __init__(self, led: LedPartitions) -> None:
+        self._led = led
+
+    async def admitted(
+        self, transactional_id: str, producer: Any, partitions: Any, produce_version: int
+    ) -> Admitted:
+        led, partition = self._led, self._led.partition()
+        led.leaders.stop(led.record())
+        await partition.change(lambda log: log.become_follower(EPOCH + 1))
+        # Queued: the append comes behind it, and before the new leader knows its replicas.
+        _ = partition.change(lambda log: log.become_leader(EPOCH + 2, is_replicated=True))
+        return Admitted(7, True, dict.fromkeys(partitions, ErrorCode.none))
+
+
+@pytest.mark.parametrize("indexes", [(0,), (0, 1)])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nothing_is_appended_before_the_replicas_of_a_new_leader_are_known(
+    led: LedPartitions, version: int, indexes: tuple[int, ...]
+) -> None:
+    led.broker.broker.other_coordinators = Electing(led)
+    records = batch(NOW_MS, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    sent = produce_fields("t", dict.fromkeys(indexes, records), acks=ALL, transactional_id="tx")
+    connection = led.broker.connect()
+    connection.send(ApiKey.PRODUCE, version, **{**sent, "timeout_ms": 1_000})
+    (topic,) = connection.receive()[1].responses
+    connection.socket.close()
+    assert topic.partition_responses[0].error_code == ErrorCode.not_leader_or_follower
+    assert led.partition().log.log_end_offset == 0

@@ -13,7 +13,7 @@ from horolog.broker.scheduling.fair_pool import Checkers
 from horolog.broker.scheduling.write_queue import WriteQueue
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
-from horolog.errors import HorologError
+from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.storage.cleaning.choosing import Cleanable
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.logs.cleaning import Cleaning
@@ -255,6 +255,30 @@ class Partition:
     def check_indexes(self, readers: Executor) -> "asyncio.Future[bool]":
         """Check the indexes of one segment in a reading thread; see `Log.check_indexes`."""
         return self._loop.run_in_executor(readers, self.log.check_indexes)
+
+    # --- leading ----------------------------------------------------------------------
+
+    @property
+    def has_role(self) -> bool:
+        """True unless the log has another leader epoch than its leader, which takes it on later."""
+        leading, log = self.leading, self.log
+        if leading is None:
+            return log.known_high_watermark is None
+        return leading.leader_epoch == log.leader_epoch
+
+    def replicas(self) -> "Leading | None":
+        """Return the other replicas, before an append that they may have to have; None alone.
+
+        Whoever has awaited anything since it looked who leads has to ask.
+
+        Raises:
+            RequestRefused: it is not led here, or not yet (6).
+        """
+        if not self.has_role:
+            raise RequestRefused(
+                ErrorCode.not_leader_or_follower, f"{self.name} is not led by this broker now"
+            )
+        return self.leading
 
     # --- marks ------------------------------------------------------------------------
 

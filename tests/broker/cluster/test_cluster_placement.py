@@ -89,9 +89,8 @@ class Cluster:
             is_following=is_following,
             topic_id=topic_id,
             check_epoch=check_epoch,
-            known_high_watermark=7 if is_replicated else None,
         )
-        self.served["t", index] = SimpleNamespace(log=log, leading=None)
+        self.served["t", index] = SimpleNamespace(log=log, has_role=not is_replicated)
         return self.served["t", index]
 
     def refusal(self, index: int, epoch: int = -1, topic: str = "t") -> ErrorCode:
@@ -122,7 +121,7 @@ def test_a_replicated_log_is_led_once_its_replicas_count(cluster: Cluster) -> No
     """Else acks=all would wait for none of them while the role is taken."""
     partition = cluster.serve(0, is_replicated=True)
     assert cluster.refusal(0) == ErrorCode.not_leader_or_follower
-    partition.leading = object()
+    partition.has_role = True
     assert cluster.placement.led("t", 0) is partition
 
 

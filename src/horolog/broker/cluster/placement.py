@@ -71,8 +71,8 @@ class ClusterPlacement:
         partition = self._partitions.find(topic, index)
         if placed.leader == self._node_id and partition is not None:
             log = partition.log
-            has_role = partition.leading is not None or log.known_high_watermark is None
-            if has_role and not log.is_following and log.topic_id == its.topic_id:
+            is_its = log.topic_id == its.topic_id
+            if partition.has_role and not log.is_following and is_its:
                 if leader_epoch != -1:
                     log.check_epoch(leader_epoch)
                 return partition

@@ -207,7 +207,7 @@ async def _begin(
             if batch.partition is None:
                 assert batch.refusal is not None
                 raise batch.refusal
-            batch.leading = batch.partition.leading
+            batch.leading = batch.partition.replicas()
             if batch.leading is not None and request.body.acks == _ALL:
                 check_in_sync(batch.partition, batch.leading)
             admission = None
@@ -297,7 +297,7 @@ def produce_single(
         partition = find_partition(broker, version, acks, topic, index)
         if transactional is not None:
             return _append_admitted(broker, peer, asked, topic, partition)
-        leading = partition.leading
+        leading = partition.replicas()
         if leading is not None and acks == _ALL:
             check_in_sync(partition, leading)
         appended = partition.writes.append(
@@ -338,7 +338,7 @@ async def _append_admitted(
             others = broker.other_coordinators
             admitted = await admit(broker.transactions, transactional_id, headers, version, others)
             admission = None if header is None else _admission(admitted, topic, partition)
-            leading = partition.leading
+            leading = partition.replicas()
             if leading is not None and asked.acks == _ALL:
                 check_in_sync(partition, leading)
             now_ms = broker.clock.now_ms()

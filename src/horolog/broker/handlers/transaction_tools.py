@@ -332,7 +332,7 @@ async def _write(
             if writing is not None:
                 await writing
             return ErrorCode.none, None
-        leading = partition.leading
+        leading = partition.replicas()
         if leading is not None:
             check_in_sync(partition, leading)
         appended = partition.append(ended, broker.clock.now_ms())
