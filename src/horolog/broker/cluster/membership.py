@@ -40,7 +40,7 @@ LOGGED_EVERY_S: Final = 30.0
 CATCH_UP_S: Final = 10.0
 """Longest wait for metadata before the registration, which is checked by them."""
 REPORT_S: Final = 5.0
-"""Longest wait for the report of a failed directory to arrive."""
+"""Longest wait for the controllers to hear that the node has failed."""
 LONGEST_SHUTDOWN_S: Final = 300.0
 """Longest controlled shutdown, as Kafka's."""
 LOOK_AGAIN_S: Final = 0.01
@@ -275,10 +275,11 @@ class Membership:
             await self._wait_for(lambda: life.is_reported, REPORT_S)
         elif self.config.controlled_shutdown_enable:
             began_s, session_s = self._loop.time(), self.config.broker_session_timeout_ms / 1000
+            # Without metadata the node does not hear that another broker leads.
+            longest_s = REPORT_S if self.failed.done() else LONGEST_SHUTDOWN_S
             life.shut_down()
             await self._wait_for(
-                lambda: life.may_stop or life.is_gone or life.unanswered_s > session_s,
-                LONGEST_SHUTDOWN_S,
+                lambda: life.may_stop or life.is_gone or life.unanswered_s > session_s, longest_s
             )
             took_s = self._loop.time() - began_s
             if life.may_stop:

@@ -344,10 +344,9 @@ class ClusterNode:
     async def _watch_disk(self) -> None:
         """Stop the node once the disk refuses a write of a partition."""
         assert self._broker is not None
-        partitions = self._broker.partitions
-        while partitions.failure is None:
+        while (why := self._broker.partitions.failure or self.roles.failure) is None:
             await asyncio.sleep(LOOK_S)
-        self.lose_directory(partitions.failure)
+        self.lose_directory(why)
 
     async def _checkpoint(self) -> None:
         """Write the high watermarks of all replicas, by which the next start begins."""

@@ -92,6 +92,8 @@ class Roles:
     ) -> None:
         self.complaints: dict[tuple[str, int], str] = {}
         """Reasons why partitions could not take their roles, by topic and index."""
+        self.failure: str | None = None
+        """Sentence on a role that the disk has refused: another broker has to take it."""
         self._node_id = node_id
         self._view = view
         self._topics = topics
@@ -215,6 +217,8 @@ class Roles:
         try:
             await self._obey(key, wanted)
         except HorologError as error:
+            if isinstance(error, StorageFailed) and not self._partitions.why_unreadable(*key):
+                self.failure = f"{key[0]}-{key[1]} cannot take its role: {error}"
             if key not in self.complaints:
                 _LOG.error("%s-%d cannot take its role: %s", *key, error)
             self.complaints[key] = str(error)
@@ -228,7 +232,8 @@ class Roles:
 
     def _retry(self, key: _Key, topic_id: UUID) -> None:
         if key in self.complaints:
-            self._want(key, topic_id)
+            topic = self._view.image.topics.get(key[0])  # it may have been made again
+            self._want(key, topic_id if topic is None else topic.topic_id)
 
     # --- one partition ------------------------------------------------------------------
 
@@ -277,11 +282,14 @@ class Roles:
         epoch, is_replicated = role.leader_epoch, role.is_replicated
         if to_do is RoleStep.UPDATE:
             if before.is_replicated != is_replicated:
+                self._leaders.stop(state)  # else a fetch might move the high watermark meanwhile
                 await partition.change(lambda log: log.set_replicated(is_replicated))
             self._leaders.lead(partition, state)
             return
         self._followers.stop(partition)
         if to_do is RoleStep.LEAD:
+            if not is_replicated:
+                self._leaders.stop(state)
             await partition.change(
                 lambda log: log.become_leader(epoch, is_replicated=is_replicated)
             )
