@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,7 +70,8 @@ class Running:
     def await_writes(self, count: int = 200) -> None:
         """Wait until that many more records are acknowledged."""
         before = self.history.count
-        assert eventually(lambda: self.history.count > before + count), self.faults.lags()
+        said = eventually(lambda: self.history.count > before + count)
+        assert said, (self.faults.lags(), self.history.wrong, self.writer.failure)
 
     def await_whole(self) -> None:
         """Wait until each replica is in sync."""
@@ -111,10 +113,14 @@ def test_partition_moves_to_each_broker_and_back(running: Running) -> None:
     for node in (*running.cluster.nodes, running.cluster.nodes[0]):
         for partition in range(3):
             running.faults.move(TOPIC, partition, [node.node_id])
-        assert eventually(lambda only=node.node_id: running.faults.replicas(TOPIC) == {only})
+        assert eventually(partial(_is_only, running, node.node_id))
         running.await_writes()
     running.faults.restore()
     running.finish()
+
+
+def _is_only(running: Running, broker_id: int) -> bool:
+    return running.faults.replicas(TOPIC) == {broker_id}
 
 
 def test_broker_of_another_kind_goes_on_in_a_directory(tmp_path: Path) -> None:
