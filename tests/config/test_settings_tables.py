@@ -8,7 +8,14 @@ import pytest
 from other_defaults import OTHER_DEFAULTS
 
 import horolog
-from horolog.config import BrokerConfig, Settings, Status, TopicConfig, UpdateMode
+from horolog.config import (
+    BrokerConfig,
+    ClusterConfig,
+    Settings,
+    Status,
+    TopicConfig,
+    UpdateMode,
+)
 from horolog.config.describe import documentation
 from horolog.config.tables import broker_setting, broker_settings, topic_setting, topic_settings
 
@@ -136,14 +143,26 @@ def test_every_field_of_the_typed_settings_is_an_obeyed_setting_and_the_other_wa
         "broker_id",
         "config_providers",
         "connections_max_reauth_ms",
+        "controller_listener_names",
+        "controller_quorum_bootstrap_servers",
+        "controller_quorum_voters",
         "listener_security_protocol_map",
         "log_dirs",
+        "process_roles",
         "sasl_enabled_mechanisms",
+        "sasl_mechanism_controller_protocol",
         "security_inter_broker_protocol",
     }
     read_too = {"log_flush_scheduler_interval_ms"}  # a fallback, and an interval of its own
     of_listeners = {"cluster", "listener_limits", "logins", "metrics_tls", "tls"}
-    fields = set(BrokerConfig.__dataclass_fields__)
+    addressed = {
+        "broker_security",
+        "controller_listener",
+        "controller_security",
+        "controllers",
+        "voters",
+    }
+    fields = {*BrokerConfig.__dataclass_fields__, *ClusterConfig.__dataclass_fields__} - addressed
     assert fields == (obeyed - resolved) | read_too | of_listeners
 
 
@@ -153,7 +172,12 @@ def test_every_obeyed_setting_is_read_by_the_code() -> None:
         path for path in source.rglob("*.py") if "config" not in path.relative_to(source).parts
     )
     read = {name for path in readers for name in re.findall(r"\.(\w+)", path.read_text())}
-    assert {*TopicConfig.__dataclass_fields__, *BrokerConfig.__dataclass_fields__} <= read
+    fields = {
+        name
+        for each in (TopicConfig, BrokerConfig, ClusterConfig)
+        for name in each.__dataclass_fields__
+    }
+    assert fields - {"controller_listener"} <= read  # its protocol and login are read
 
 
 def test_the_typed_defaults_are_those_of_the_table() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import cluster_checks
 import compaction_checks
 import connection_checks
 import consumer_group_checks
@@ -30,6 +31,7 @@ from horolog.config import Status, UpdateMode, broker_settings, topic_settings
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 
 # Importing them has entered their checks.
+assert cluster_checks
 assert compaction_checks
 assert connection_checks
 assert following_checks

@@ -90,8 +90,6 @@ class ClusterConfig:
     broker_session_timeout_ms: int
     initial_broker_registration_timeout_ms: int
     controlled_shutdown_enable: bool
-    controller_socket_timeout_ms: int
-    request_timeout_ms: int
     replica_lag_time_max_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
     offsets_topic_replication_factor: int
