@@ -24,6 +24,7 @@ from horolog.broker.cluster.registration import (
     check_before_registering,
 )
 from horolog.broker.cluster.view import ClusterView
+from horolog.broker.cluster.waking import Waking
 from horolog.client.config import Address
 from horolog.client.security import Security
 from horolog.clock import Clock
@@ -65,6 +66,9 @@ class Membership:
         )
         self.life: Life | None = None
         """Registration and heartbeats; None before there is an image to check them by."""
+        session_s = self.config.broker_session_timeout_ms / 1000
+        self.waking = Waking(session_s, self._known_s)
+        """Says whether this broker may lead what its metadata say."""
         self.failed: asyncio.Future[HorologError] = asyncio.get_running_loop().create_future()
         """Done once the node has to stop, with the reason."""
         self.progress = OpeningProgress()
@@ -90,6 +94,7 @@ class Membership:
             HorologError: it cannot join; the message says why.
         """
         self.run(self._log_status())
+        self.run(self._watch_time())
         await self._observe()
         registration = Registration(
             self.node_id,
@@ -132,6 +137,15 @@ class Membership:
     def broker_epoch(self) -> int:
         """Return the epoch of the registration; -1 before it."""
         return NO_BROKER_EPOCH if self.life is None else self.life.broker_epoch
+
+    def _known_s(self) -> float:
+        return -1.0 if self._observer is None else self._observer.known_s
+
+    async def _watch_time(self) -> None:
+        """Look often enough whether the process stands still."""
+        while True:
+            self.waking.look()
+            await asyncio.sleep(self.waking.look_s)
 
     async def _observe(self) -> None:
         """Start the thread that follows the controllers' metadata log."""

@@ -200,7 +200,9 @@ class ClusterNode:
         self, live: LiveSettings, topics: TopicRegistry, partitions: Partitions
     ) -> ClusterPlacement:
         """Return the placement by the image."""
-        self.placement = ClusterPlacement(self.node_id, self.view, partitions)
+        self.placement = ClusterPlacement(
+            self.node_id, self.view, partitions, self.membership.waking.look
+        )
         return self.placement
 
     async def ensure_internal(self, name: str) -> Topic:

@@ -88,6 +88,9 @@ class MetadataObserver:
         self._pause_s = FIRST_PAUSE_S
         self.high_watermark = 0
         """The quorum's, as far as known."""
+        self.known_s = -1.0
+        """Monotonic time of the last request after whose answer all metadata were published."""
+        self._has_all = False
 
     @property
     def complaint(self) -> str | None:
@@ -115,6 +118,8 @@ class MetadataObserver:
                 if self._complaint is not None:
                     _logger.info("the controllers' metadata log is followed again")
                 self._complaint, self._pause_s = None, FIRST_PAUSE_S
+                if self._has_all:
+                    self.known_s = began_s
                 if not has_news and time.monotonic() - began_s < _SOON_S:
                     self._stopping.wait(FIRST_PAUSE_S)  # a controller that does not wait
         finally:
@@ -156,6 +161,7 @@ class MetadataObserver:
             HorologError: nothing was gained; the caller waits, and tries again.
             MetadataUnreadable, StorageFailed: as `run`.
         """
+        self._has_all = False
         body = self._link.ask(ApiKey.FETCH, self._fetch_request(), timeout_ms=TIMEOUT_MS)
         self._check_error("Fetch", body.error_code)
         it = _only(
@@ -187,6 +193,7 @@ class MetadataObserver:
                 self.high_watermark, min(it.high_watermark, self._log.end_offset)
             )
             self._apply()
+        self._has_all = it.high_watermark <= self._log.end_offset
         return before != (self._log.end_offset, self.high_watermark)
 
     def _fetch_request(self) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ A partition is led here if the image says so *and* its log has taken the role. B
 clients are answered NOT_LEADER_OR_FOLLOWER, and ask again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -42,8 +42,15 @@ class ObservedImage(Protocol):
 class ClusterPlacement:
     """The image's leaders, brokers and coordinators."""
 
-    def __init__(self, node_id: int, view: ObservedImage, partitions: Partitions) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        view: ObservedImage,
+        partitions: Partitions,
+        may_lead: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._node_id = node_id
+        self._may_lead = may_lead
         self._view = view
         self._partitions = partitions
 
@@ -72,7 +79,7 @@ class ClusterPlacement:
         if placed.leader == self._node_id and partition is not None:
             log = partition.log
             is_its = log.topic_id == its.topic_id
-            if partition.has_role and not log.is_following and is_its:
+            if partition.has_role and not log.is_following and is_its and self._may_lead():
                 if leader_epoch != -1:
                     log.check_epoch(leader_epoch)
                 return partition
