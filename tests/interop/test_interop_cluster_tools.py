@@ -218,3 +218,23 @@ def test_the_cluster_names_its_brokers_and_forgets_none_that_it_does_not_know(to
         check=False,
     )
     assert b"BrokerIdNotRegisteredException" in done.stdout + done.stderr
+
+
+def test_horologs_own_commands_tell_the_truth_of_the_cluster(tools: Tools) -> None:
+    here = ("-b", tools.cluster.nodes[HOROLOG].address)
+    tools.run("topics", "--create", "--topic", "told", "--replica-assignment", "1:2,2:1")
+    tools.run("producer", "--topic", "told", stdin=b"1\n2\n3\n")
+    tools.run(
+        "consumer", "--topic", "told", "--from-beginning", "--group", "h", "--max-messages", "3"
+    )
+    tools.run("producer", "--topic", "told", stdin=b"4\n")
+    lags = json.loads(run_command("lag", "h", *here, "--json").out)
+    assert {it["topic"] for it in lags} == {"told"}
+    assert sum(it["committed"] for it in lags) == 3
+    assert sum(it["offsets_behind"] for it in lags) == 1
+    health = run_command("health", *here)
+    assert (health.code, health.out.splitlines()) == (
+        0,
+        [health.out.splitlines()[0], "broker 1 is not asked: it is one of Apache Kafka"],
+    )
+    assert health.out.startswith("broker 2 is ready:")

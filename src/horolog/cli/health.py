@@ -82,7 +82,7 @@ def _findings(brokers: HorologBrokers) -> Answer:
     with brokers.connect() as client:
         health_by_broker = client.ask.each_broker(HEALTH)
     unknown = [node for node, answer in health_by_broker.items() if answer is None]
-    if unknown:
+    if unknown and len(unknown) == len(health_by_broker):
         raise RequestRefused(
             ErrorCode.unsupported_version,
             f"broker {unknown[0]} at {brokers.bootstrap} does not say how it is, as only horolog "
@@ -105,6 +105,8 @@ def _findings(brokers: HorologBrokers) -> Answer:
             for node, answer in answers.items()
         ],
     }
+    if unknown:
+        result["not_asked"] = unknown
     lines: list[Shown] = [
         f"broker {node} is ready: {answer.served} partitions, nothing is wrong"
         for node, answer in answers.items()
@@ -112,6 +114,7 @@ def _findings(brokers: HorologBrokers) -> Answer:
     if wrong:
         columns = ("what", "kind"), ("of", "subject"), ("details", "text")
         lines = [Table(wrong, "broker", *columns)]
+    lines += [f"broker {node} is not asked: it is one of Apache Kafka" for node in unknown]
     lines += [
         f"broker {node}: {answer.without_numba}"
         for node, answer in answers.items()

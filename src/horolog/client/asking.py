@@ -12,11 +12,12 @@ from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
+from horolog.wire.config_resources import ResourceType
 from horolog.wire.malformed import MalformedResponse
 from horolog.wire.questions import Action, GivesT, Question, TakesT
 
 ANY_BROKER: Final = -1
-"""Stands for a partition if any broker can answer."""
+"""Stands for a partition where none is asked about: the coordinator of a group, or any broker."""
 MOST_QUESTIONS: Final = 500  # in one request
 
 _LinkOf: TypeAlias = Callable[[TopicPartition, Deadline], Link]
@@ -32,7 +33,7 @@ class Ask(RetriedCalls):
     def __call__(
         self, question: Question[TakesT, GivesT], about: str = "", takes: TakesT | None = None
     ) -> GivesT | None:
-        """Ask the leader of the partition in `takes`; any broker if `takes` has no partition.
+        """Ask the leader of the partition in `takes`, the coordinator of a group, or any broker.
 
         Args:
             about: name of the topic or group; empty for the broker itself.
@@ -72,9 +73,12 @@ class Ask(RetriedCalls):
         """
 
         def link_of(resource: TopicPartition, deadline: Deadline) -> Link:
-            if resource[1] == ANY_BROKER:
-                return self.brokers.any(deadline)
-            return self.brokers.leader(*resource, deadline)
+            about, partition = resource
+            if partition != ANY_BROKER:
+                return self.brokers.leader(about, partition, deadline)
+            if question.about is ResourceType.GROUP and about:
+                return self.brokers.coordinator(about, deadline)
+            return self.brokers.any(deadline)
 
         return self._pages(question, asks, link_of)
 

@@ -10,7 +10,7 @@ from patience import eventually
 from scripted_controller import ScriptedController
 
 from horolog.errors import ErrorCode
-from horolog.wire import ApiKey
+from horolog.wire import GROUP_LAG, HISTORY_GROUP, ApiKey
 
 BOTH = (1, 2)
 
@@ -181,3 +181,14 @@ def test_a_topic_is_created_with_its_settings_of_horolog(
     assert "u" not in quorum.image.topics
     again = create("t", **by)
     assert again["t"] == (ErrorCode.topic_already_exists, -1)
+
+
+def test_questions_about_groups_are_for_their_coordinators(brokers: list[JoinedBroker]) -> None:
+    """Here they would be answered as of groups without commits."""
+    for question in (GROUP_LAG, HISTORY_GROUP):
+        resource = {"resource_type": 32, "resource_name": "g"}
+        found = brokers[0].ask(
+            *(ApiKey.DESCRIBE_CONFIGS, 4),
+            resources=[{**resource, "configuration_keys": [question.name]}],
+        )
+        assert found.results[0].error_code == ErrorCode.not_coordinator, question.name

@@ -219,6 +219,7 @@ class ClusterNode:
         """Build the parts that need those of the broker."""
         self._broker = broker
         broker.cluster, broker.relay = self, self.relay
+        broker.groups.is_elsewhere = True
         self._admission = broker.other_coordinators = RemoteAdmission(
             self.others.ask,
             lambda key: self.placement.coordinator(TRANSACTION_STATE, key, self.between),

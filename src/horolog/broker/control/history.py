@@ -43,8 +43,10 @@ async def show_group_history(
     """Return the commits of a group, or those in force at a time, one page after another.
 
     Raises:
+        RequestRefused: other brokers coordinate groups.
         StorageFailed: the disk refused.
     """
+    broker.groups.check_here()
     recent = broker.recent_histories
     kept = recent.following(group, ask)
     topic = broker.topics.find(CONSUMER_OFFSETS)

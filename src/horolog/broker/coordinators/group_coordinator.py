@@ -81,6 +81,8 @@ class GroupCoordinator:
         self._making_room: asyncio.Task[None] | None = None
         self._next_room_at = self._loop.time()
         self._shards: Shards[GroupReplay] | None = None  # None: all is there
+        self.is_elsewhere = False
+        """Whether other brokers coordinate all groups: nothing is known of any here."""
         self._loader: asyncio.Task[None] | None = None
 
     # --- loading ------------------------------------------------------------------------
@@ -167,13 +169,22 @@ class GroupCoordinator:
         """True if a group is not loaded yet."""
         return self._shards is not None and self._shards.has(group_id)
 
+    def check_here(self) -> None:
+        """Refuse to answer for groups where other brokers coordinate them (NOT_COORDINATOR)."""
+        if self.is_elsewhere:
+            raise RequestRefused(
+                ErrorCode.not_coordinator, "This broker coordinates no groups in its cluster"
+            )
+
     def check_loaded(self, group_id: str) -> None:
         """Refuse a group that is not loaded yet with COORDINATOR_LOAD_IN_PROGRESS."""
+        self.check_here()
         if self._shards is not None:
             self._shards.check(group_id)
 
     def check_all_loaded(self) -> None:
         """Refuse to answer for all groups while some are not loaded, with the same error."""
+        self.check_here()
         if self._shards is not None:
             self._shards.check_all()
 
