@@ -400,8 +400,22 @@ def test_any_other_error_is_tried_again_with_the_same_proposal(error: int) -> No
         IsrAnswer(0, 1, 5, (2,), 0, 11),
         IsrAnswer(0, 1, 5, (1, 9), 0, 11),
         IsrAnswer(0, 1, 5, (), 0, 11),
+        IsrAnswer(0, 1, 5, (1, 2), 0, 12),
+        IsrAnswer(0, 1, 5, (1, 2), 0, (1 << 31) - 1),
+        IsrAnswer(0, 1, 5, (1, 2, 3), 0, 11),
     ],
-    ids=["leader", "epoch", "old", "unchanged", "without us", "stranger", "empty"],
+    ids=[
+        "leader",
+        "epoch",
+        "old",
+        "unchanged",
+        "without us",
+        "stranger",
+        "empty",
+        "ahead",
+        "far ahead",
+        "not proposed",
+    ],
 )
 def test_an_answer_that_cannot_be_changes_nothing(answer: IsrAnswer) -> None:
     lab = Lab(record(isr=(1,)))

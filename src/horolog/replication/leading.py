@@ -351,7 +351,7 @@ class Leading:
             return None  # the metadata log was faster
         self._is_sent = False
         self.not_before_ms = now_ms + RETRY_MS
-        if answer.error == ErrorCode.none and self._is_plausible(answer):
+        if answer.error == ErrorCode.none and self._is_plausible(answer, proposal):
             self.not_before_ms = now_ms
             self._commit(
                 self.partition._replace(
@@ -368,17 +368,21 @@ class Leading:
             self.not_before_ms = now_ms + UNDECIDED_MS
         return self._raise()
 
-    def _is_plausible(self, answer: IsrAnswer) -> bool:
-        """Return True if the answer can be the state after our proposal."""
+    def _is_plausible(self, answer: IsrAnswer, proposal: IsrProposal) -> bool:
+        """Return True if the answer can be the state after our proposal.
+
+        The controllers leave out of it a replica that a reassignment has removed. A partition epoch
+        that is too large would make all that the metadata say later look old.
+        """
         known = self.partition
         if (answer.leader, answer.leader_epoch) != (self.node_id, known.leader_epoch):
             return False
         if answer.partition_epoch == known.partition_epoch:
             return set(answer.isr) == set(known.isr)
         return (
-            answer.partition_epoch > known.partition_epoch
+            answer.partition_epoch == known.partition_epoch + 1
             and self.node_id in answer.isr
-            and all(member == self.node_id or member in self.replicas for member in answer.isr)
+            and set(answer.isr) <= set(proposal.isr)
         )
 
     def _propose(self) -> IsrProposal | None:
