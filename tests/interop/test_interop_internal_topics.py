@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from patience import eventually
-from tools.cluster import running_cluster
+from raw_connection import RawConnection
+from tools.cluster import Cluster, ServerProcess, running_cluster
 from tools.golden.scenarios import QUIET
 from tools.peers.kafka import BEFORE_NEWEST, LAST_WITH_OLD_FORMATS, NEWEST
 
+from horolog.wire import ApiKey
+
 pytestmark = pytest.mark.interop
+NOT_AVAILABLE, NOT_COORDINATOR = 15, 16
+INVALID_FACTOR, INVALID_ASSIGNMENT = 38, 39
+GROUP, TRANSACTION = 0, 1
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 
@@ -58,3 +66,73 @@ def test_internal_topics_are_made_on_kafka_when_a_horolog_joins(peer: str) -> No
         consumer.commit(asynchronous=False)
         consumer.close()
         assert sorted(values) == list(range(20))
+
+
+def refusal_of(admin: AdminClient, topic: NewTopic) -> int | None:
+    """The error that a topic is refused with; None if it is created."""
+    try:
+        admin.create_topics([topic])[topic.topic].result(30)
+    except KafkaException as error:
+        return int(error.args[0].code())
+    return None
+
+
+def coordinators_of(node: ServerProcess) -> list[int]:
+    """What a broker answers to who looks for a coordinator."""
+    with RawConnection(node.address) as connection:
+        return [
+            connection.ask(
+                ApiKey.FIND_COORDINATOR, 4, key_type=kind, coordinator_keys=["k"]
+            ).coordinators[0].error_code
+            for kind in (GROUP, TRANSACTION)
+        ]  # fmt: skip
+
+
+def test_a_horolog_has_no_partitions_before_internal_topics_are_made(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, "khk")  # internal topics have two replicas
+    first, ours, second = cluster.nodes
+    try:
+        cluster.format()
+        for node in (*cluster.controllers, first):
+            node.start()
+        cluster.wait_for_brokers({1})
+        ours.start()
+        cluster.wait_for_brokers({1, 2})
+        admin = AdminClient({"bootstrap.servers": ours.address, **QUIET})
+        spread = NewTopic("spread", 1, replication_factor=2)
+        assigned = NewTopic("assigned", 1, replica_assignment=[[ours.node_id]])
+        assert refusal_of(admin, spread) == INVALID_FACTOR
+        assert refusal_of(admin, assigned) == INVALID_ASSIGNMENT
+        assert refusal_of(admin, NewTopic("single", 4, replication_factor=1)) is None
+        assert eventually(lambda: leaders_of(admin, "single") == {first.node_id})
+        assert coordinators_of(ours) == [NOT_AVAILABLE] * 2
+        second.start()
+        assert eventually(lambda: set(INTERNAL) <= admin.list_topics(timeout=10).topics.keys())
+        found = admin.list_topics(timeout=10).topics
+        for name in INTERNAL:
+            for partition in found[name].partitions.values():
+                assert sorted(partition.replicas) == [first.node_id, second.node_id]
+        assert eventually(lambda: refusal_of(admin, spread) is None)
+        # The heartbeat after that lifts the cordon.
+        assert eventually(lambda: refusal_of(admin, assigned) is None)
+        assert eventually(lambda: coordinators_of(ours) == [0, 0])
+    finally:
+        cluster.close()
+
+
+def test_a_cluster_of_horologs_alone_says_that_nobody_coordinates() -> None:
+    with running_cluster("hhh") as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+        assert refusal_of(admin, NewTopic("t", 3, replication_factor=3)) is None
+        producer = Producer(
+            {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, **QUIET}
+        )
+        for number in range(30):
+            producer.produce("t", str(number), partition=number % 3)
+        assert producer.flush(60) == 0
+        for node in cluster.nodes:
+            assert coordinators_of(node) == [NOT_AVAILABLE] * 2
+            with RawConnection(node.address) as connection:
+                told = connection.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id="id")
+                assert told.error_code == NOT_COORDINATOR
+        assert not set(INTERNAL) & admin.list_topics(timeout=10).topics.keys()
