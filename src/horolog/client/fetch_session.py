@@ -28,6 +28,7 @@ from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 from horolog.wire.features import APPEND_TIME
 from horolog.wire.fetch import DivergingEpoch
+from horolog.wire.replica_fetch import ReplicaFetch, encode_replica_fetch
 
 _LAST_EPOCH: Final = 0x7FFF_FFFF
 _FIRST_WITH_TOPIC_IDS: Final = 13
@@ -217,6 +218,39 @@ class ClientFetchSession:
             request["replica_id"] = node_id  # up to version 14
             request["replica_state"] = {"replica_id": node_id, "replica_epoch": epoch}
         return request
+
+    def replica_request(self, max_wait_ms: int, level: int, clock_ms: int | None = None) -> bytes:
+        """Return the body of a replica's next request, of version 17 or 18; see `request`.
+
+        Args:
+            clock_ms: this broker's clock of append times, for a leader of horolog.
+        """
+        limits, in_session, replica = self._limits, self._epoch > 0, self._replica
+        assert replica is not None
+        topics = []
+        for topic, indexes in _neighbours(self._changed if in_session else self._positions):
+            partitions, topic_id = [], None
+            for index in indexes:
+                offset, topic_id, leader_epoch, last_epoch, start = self._positions[topic, index]
+                most = limits.partition_max_bytes
+                partitions.append((index, leader_epoch, offset, last_epoch, start, most))
+            topics.append((topic_id, partitions))
+        forgotten = [
+            (topic_id, indexes)
+            for (_, topic_id), indexes in self._forgotten.items()
+            if indexes and in_session
+        ]
+        fetch = ReplicaFetch(
+            max_wait_ms,
+            limits.min_bytes,
+            limits.max_bytes,
+            level,
+            self._id,
+            self._epoch,
+            replica.node_id,
+            replica.broker_epoch(),
+        )
+        return encode_replica_fetch(fetch, topics, forgotten, append_clock_ms=clock_ms)
 
     def is_over(self, body: Any) -> bool:
         """Return True if the broker does not know the session: `request` begins another one."""

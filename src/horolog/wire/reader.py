@@ -16,6 +16,7 @@ bytes from a socket can exhaust the memory of the process.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - a class with a lower-case name
 from typing import Any, Final, TypeAlias
@@ -133,10 +134,43 @@ class _Source:
         names = [self._field(field, shape.is_flexible) for field in shape.plain]
         self._unpack()
         if shape.is_flexible:
-            self._write("if data[position]: raise GiveUp", "position += 1")
-            names += [self._value(field.default) for field in shape.tagged]
+            names += self._tagged(shape)
         values = "".join(f"{name}, " for name in names)
         return f"new({self._value(shape.tuple_type)}, ({values}))"
+
+    def _tagged(self, shape: Shape) -> list[str]:
+        """Write the reading of the tagged fields; return the names of their values.
+
+        Short ones that are known: a replica's state in Fetch, and clocks. Others are not read here.
+        """
+        defaults = [self._value(field.default) for field in shape.tagged]
+        if not defaults:
+            self._write("if data[position]: raise GiveUp", "position += 1")
+            return []
+        names = [self._name() for _ in defaults]
+        tag, stop = self._name(), self._name()
+        self._write(*map("{} = {}".format, names, defaults))
+        self._write("position += 1", "if data[position - 1]:")
+        self._indent += " "
+        self._write(f"if data[position - 1] > {MOST_INT8}: raise GiveUp")
+        self._write("for _ in range(data[position - 1]):")
+        self._indent += " "
+        self._write(
+            f"{tag}, position = compact_size(data, position)",
+            f"{stop} = position + 1 + data[position]",
+            f"if {stop} > position + {MOST_INT8 + 1} or {stop} > end: raise GiveUp",
+            "position += 1",
+        )
+        for name, field in zip(names, shape.tagged, strict=True):
+            self._write(f"if {tag} + 1 == {field.tag}:")
+            self._indent += " "
+            value = self._field(field, is_flexible=True)
+            self._unpack()
+            self._write(f"{name} = {value}")
+            self._indent = self._indent[1:]
+        self._write(f"if position != {stop}: raise GiveUp")  # or it is none of these
+        self._indent = self._indent[2:]
+        return names
 
     def _field(self, field: Field, is_flexible: bool) -> str:
         """Write the reading of a field; return the name of its value."""
@@ -216,6 +250,11 @@ def _uuid(data: Buffer, position: int) -> UUID | None:
     raw = bytes(data[position : position + 16])
     if len(raw) < 16:
         raise _GiveUp
+    return _uuid_of(raw)
+
+
+@lru_cache(maxsize=1024)
+def _uuid_of(raw: bytes) -> UUID | None:
     return None if raw == NO_UUID else UUID(bytes=raw)
 
 

@@ -122,12 +122,10 @@ class ReplicaLeader:
     async def _ask_for_records(
         self, connected: Abilities, version: int, max_wait_ms: int, level: int
     ) -> Any:
-        request = self._session.request(max_wait_ms, level)
-        if level:
-            request["append_clock_ms"] = self._clocks.tell()
+        clock_ms = self._clocks.tell() if level else None
         return await self._connection.ask(
             ApiKey.FETCH,
-            request,
+            self._session.replica_request(max_wait_ms, level, clock_ms),
             timeout_ms=max_wait_ms + self._timeout_ms,
             version=version,
             memory=self._session.memory,

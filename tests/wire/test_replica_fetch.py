@@ -1,0 +1,96 @@
+"""A replica's Fetch request, encoded by hand and decoded without the careful reader."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horolog.wire import NO_CLOCK, ApiKey, MalformedRequest, decode_request
+from horolog.wire.careful_reader import Unreadable, read_carefully
+from horolog.wire.codec import encode_request
+from horolog.wire.replica_fetch import ReplicaFetch, encode_replica_fetch
+from horolog.wire.schema import load
+
+int32 = st.integers(-(1 << 31), (1 << 31) - 1)
+int64 = st.integers(-(1 << 63), (1 << 63) - 1)
+ids = st.sampled_from([None, UUID(int=1), UUID(int=(1 << 128) - 1)])
+fetches = st.builds(
+    ReplicaFetch, int32, int32, int32, st.integers(-128, 127), int32, int32, int32, int64
+)
+partitions = st.lists(st.tuples(int32, int32, int64, int32, int64, int32), max_size=200)
+topics = st.lists(st.tuples(ids, partitions), max_size=3)
+forgotten = st.lists(st.tuples(ids, st.sets(int32, max_size=200)), max_size=3)
+
+PARTITION = [
+    "partition",
+    "current_leader_epoch",
+    "fetch_offset",
+    "last_fetched_epoch",
+    "log_start_offset",
+    "partition_max_bytes",
+]
+
+
+def fields_of(fetch: ReplicaFetch, asked: Any, gone: Any) -> dict[str, Any]:
+    *fields, replica_id, replica_epoch = fetch
+    return {
+        **dict(zip(ReplicaFetch._fields, fields, strict=False)),
+        "replica_state": {"replica_id": replica_id, "replica_epoch": replica_epoch},
+        "rack_id": "",
+        "topics": [
+            {"topic_id": id_, "partitions": [dict(zip(PARTITION, it, strict=True)) for it in some]}
+            for id_, some in asked
+        ],
+        "forgotten_topics_data": [
+            {"topic_id": id_, "partitions": sorted(some)} for id_, some in gone
+        ],
+    }
+
+
+@given(fetch=fetches, asked=topics, gone=forgotten, clock_ms=st.none() | int64)
+def test_it_is_what_the_schema_writes(
+    fetch: ReplicaFetch, asked: Any, gone: Any, clock_ms: int | None
+) -> None:
+    if clock_ms == NO_CLOCK:
+        clock_ms = None
+    encoded = encode_replica_fetch(fetch, asked, gone, append_clock_ms=clock_ms)
+    for version in (17, 18):
+        fields = fields_of(fetch, asked, gone)
+        if clock_ms is not None:
+            fields["append_clock_ms"] = clock_ms
+        assert encoded == encode_request(ApiKey.FETCH, version, fields)
+
+
+@pytest.mark.parametrize("version", [15, 16, 17, 18])
+@given(
+    more=st.fixed_dictionaries(
+        {},
+        optional={
+            "cluster_id": st.sampled_from([None, "", "c" * 125, "c" * 140]),
+            "append_clock_ms": st.integers(-5, 5),
+        },
+    ),
+    has_state=st.booleans(),
+    cut=st.sampled_from([0, 0, 0, 1, 2, 9, 12, 14, 15, 16]),
+    change=st.none() | st.tuples(st.integers(1, 40), st.integers(1, 255)),
+)
+def test_tagged_fields_are_read_as_the_careful_reader_reads_them(
+    version: int, more: Any, has_state: bool, cut: int, change: Any
+) -> None:
+    fields = fields_of(ReplicaFetch(500, 1, 9, 6, 3, 4, 2, 77), [], [])
+    if not has_state:
+        del fields["replica_state"]
+    data = bytearray(encode_request(ApiKey.FETCH, version, fields | more))
+    if change is not None:
+        data[-min(change[0], len(data))] ^= change[1]
+    body = bytes(data[: len(data) - cut])
+    shape = load("request", ApiKey.FETCH, version)
+    try:
+        expected = read_carefully(shape, body, may_trail=True)
+    except Unreadable:
+        with pytest.raises(MalformedRequest):
+            decode_request(ApiKey.FETCH, version, body)
+    else:
+        assert decode_request(ApiKey.FETCH, version, body) == expected
