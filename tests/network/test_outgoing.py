@@ -221,6 +221,19 @@ def test_a_silent_broker_costs_its_time_and_the_connection(run: Run[None]) -> No
         run(ask())
 
 
+def test_a_request_has_its_own_time_after_one_that_was_answered(run: Run[None]) -> None:
+    async def ask() -> None:
+        connection = to(broker)
+        assert (await metadata(connection)).controller_id == 1
+        assert (await metadata(connection, timeout_ms=PATIENCE_MS // 2)).controller_id == 1
+        with pytest.raises(NoAnswer, match="did not answer Fetch"):
+            await connection.ask(ApiKey.FETCH, FETCH, timeout_ms=50, version=12)
+        await connection.close()
+
+    with ScriptedBroker({ApiKey.FETCH: Silence()}) as broker:
+        run(ask())
+
+
 def test_a_cancelled_request_leaves_the_connection_to_others(run: Run[None]) -> None:
     async def ask() -> None:
         connection = to(broker)

@@ -106,7 +106,7 @@ class OutgoingConnection:
     async def ask(
         self,
         api_key: ApiKey,
-        fields: Mapping[str, Any],
+        fields: Mapping[str, Any] | bytes,
         *,
         timeout_ms: int,
         version: int | None = None,
@@ -116,6 +116,7 @@ class OutgoingConnection:
         """Send a request, and return the body of its response.
 
         Args:
+            fields: of the body, or the body itself, encoded.
             timeout_ms: for connecting and the response; the connection is closed after it.
             version: of the request; None for the highest that both support.
             memory: for a response above 64 KiB; it is called again for more when it is full.
@@ -136,7 +137,7 @@ class OutgoingConnection:
     async def _ask(
         self,
         api_key: ApiKey,
-        fields: Mapping[str, Any],
+        fields: Mapping[str, Any] | bytes,
         by_s: float,
         version: int | None,
         memory: Memory | None,
@@ -288,6 +289,7 @@ class _InFlight(NamedTuple):
     version: int
     response: "asyncio.Future[tuple[Buffer, int]]"
     memory: Memory
+    by_s: float
 
 
 class _Responses(asyncio.BufferedProtocol):
@@ -311,6 +313,7 @@ class _Responses(asyncio.BufferedProtocol):
         self._filled = 0
         self._is_retired = False
         self._why: HorologError | None = None  # it was lost
+        self._timer: asyncio.TimerHandle | None = None  # for the earliest deadline, or before it
 
     @property
     def is_open(self) -> bool:
@@ -331,11 +334,15 @@ class _Responses(asyncio.BufferedProtocol):
         self,
         api_key: ApiKey,
         version: int,
-        fields: Mapping[str, Any],
+        fields: Mapping[str, Any] | bytes,
         by_s: float,
         memory: Memory | None,
     ) -> Any:
-        pieces = request_pieces(api_key, version, fields)
+        pieces = (
+            [cast("Buffer", fields)]
+            if isinstance(fields, bytes)
+            else request_pieces(api_key, version, fields)
+        )
         frame, position = await self.receive(api_key, version, pieces, by_s, memory)
         try:
             return decode_response(api_key, version, frame, position)
@@ -359,18 +366,32 @@ class _Responses(asyncio.BufferedProtocol):
         prefix = request_prefix(api_key, version, self._correlation_id, self._client_id, size)
         response: asyncio.Future[tuple[Buffer, int]] = self._loop.create_future()
         self._in_flight.append(
-            _InFlight(self._correlation_id, api_key, version, response, memory or _own_memory)
+            _InFlight(self._correlation_id, api_key, version, response, memory or _own_memory, by_s)
         )
         self._transport.writelines((prefix, *pieces))
-        try:
-            async with asyncio.timeout_at(by_s):
-                return await response
-        except TimeoutError:
-            error = NoAnswer(
-                f"{self._address} did not answer {api_key.title} (no answer in time)", sent=True
-            )
-            self._fail(error)
-            raise error from None
+        if self._timer is None or by_s < self._timer.when():
+            self._set_timer(by_s)
+        return await response
+
+    def _set_timer(self, by_s: float) -> None:
+        """Look at that time whether a response is late: one timer for many requests."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(by_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        waiting = [asked for asked in self._in_flight if not asked.response.done()]
+        if not waiting:
+            return
+        first = min(waiting, key=lambda asked: asked.by_s)
+        if first.by_s > self._loop.time():
+            self._set_timer(first.by_s)
+            return
+        title = first.api_key.title
+        self._fail(
+            NoAnswer(f"{self._address} did not answer {title} (no answer in time)", sent=True)
+        )
 
     # --- called by the event loop -----------------------------------------------------
 
@@ -479,6 +500,9 @@ class _Responses(asyncio.BufferedProtocol):
         if self._why is not None:
             return
         self._why = error
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._transport is not None:
             self._transport.abort()
         for asked in self._in_flight:
