@@ -314,7 +314,7 @@ def test_idle_partitions_of_a_session_are_noted_now_and_then(led: LedPartitions)
     for _ in range(5):
         assert session.fetch() == {}
     assert led.fetched_by == []
-    led.broker.clock.advance(600)
+    led.broker.clock.advance(2_100)
     assert session.fetch() == {}
     assert led.fetched_by == [("t-0", 2, 0), ("t-1", 2, 0), ("t-2", 2, 0)]
     led.broker.append("t", batch(NOW_MS), 2)
@@ -411,6 +411,34 @@ def test_a_horolog_replica_is_given_append_times(filled: LedPartitions) -> None:
         ]
         assert count == (0, -1), "no transaction, then the times"
         assert times == [(NOW_MS, 0)]
+
+
+def test_what_was_read_for_one_replica_is_given_to_the_others_while_it_is_true(
+    filled: LedPartitions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, reads = replica_fetches._read, []
+
+    def counted(*given: Any, **more: Any) -> Any:
+        reads.append(given[2].fetch_offset)
+        return read(*given, **more)
+
+    override(monkeypatch, "horolog.broker.replica_fetches", _read=counted)
+    times = {"isolation_level": WITH_APPEND_TIMES}
+    first = filled.fetch(0, replica=2, **times)
+    assert filled.fetch(0, replica=3, **times) == first
+    assert len(reads) == 1
+    assert len(filled.fetch(0, replica=3).records) == len(first.records)
+    second = filled.fetch(2, replica=3)
+    assert len(reads) == 3, "other questions"
+    filled.broker.append("t", batch(NOW_MS, NOW_MS))
+    assert len(filled.fetch(2, replica=2).records) > len(second.records)
+    filled.reach(4, 2, 3)
+    assert filled.fetch(2, replica=2).high_watermark == 4
+    filled.lose()
+    assert filled.fetch(2, replica=3).records == b""
+    filled.win()
+    assert filled.fetch(2, replica=3, epoch=EPOCH + 2).records
+    assert reads.count(2) == 4
 
 
 def test_a_topic_that_was_made_anew_is_another_one(led: LedPartitions) -> None:

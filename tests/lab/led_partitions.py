@@ -207,6 +207,11 @@ class LedPartitions:
 
     # --- what requests ask ------------------------------------------------------------
 
+    @property
+    def note_every_ms(self) -> int:
+        """As the leader."""
+        return self.leaders.note_every_ms
+
     def check_replica(self, partition: Partition, replica_id: int) -> None:
         """As the leader."""
         self.leaders.check_replica(partition, replica_id)

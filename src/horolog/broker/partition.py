@@ -26,6 +26,7 @@ from horolog.transactions.promotion import PartitionHere
 if TYPE_CHECKING:
     from horolog.replication.leading import Leading
     from horolog.storage.cleaning.key_map import KeyMap
+    from horolog.wire.fetch import FetchedPartition
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,6 +61,8 @@ class Partition:
         """Event loop's time of the next warning about the times of its records."""
         self.unstable = (-1, -1, Unread())
         """Offsets behind the last stable one, and what is known of the records between them."""
+        self.read_for_replica: tuple[tuple[int, ...], FetchedPartition] | None = None
+        """The last few records that a replica was given, and what it had asked for."""
         self._loop = asyncio.get_running_loop()
         self._workers = workers
         self._cleaning: CleaningJob | None = None  # the run that is under way

@@ -15,8 +15,8 @@ Only the fetch that arrives is progress; what is read after a wait is not. A fet
 alone: a high watermark that moves does not end the wait (KAFKA-9952).
 
 A partition of a session costs a comparison while the replica is at the log end and knows all
-offsets. Its progress is noted again after `_NOTED_EVERY_MS`: at the log end a replica is in sync
-however long ago it fetched.
+offsets. Its progress is noted again from time to time (`Leaders.note_every_ms`): at the log end a
+replica is in sync however long ago it fetched, but lags from then on once there is more.
 
 For the event loop's thread only; the reads that may wait for the disk run in a reading thread.
 """
@@ -63,15 +63,15 @@ from horolog.wire.requests import FetchPartition, FetchRequest, FetchTopic
 if TYPE_CHECKING:
     from horolog.broker.cluster.leading import Leaders
 
-_NOTED_EVERY_MS: Final = 500
 _MOST_OFFSETS: Final = 1 << 31  # of one batch
-_QUIET_AT_ONCE: Final = 1_000  # of a session; each takes less than a microsecond
+_QUIET_AT_ONCE: Final = 250  # of a session; each takes two microseconds, or some more if noted
 _BY_ID: Final = 13
 _NO_SESSION: Final = -1  # its epoch
 _NO_EPOCH: Final = -1
 HINTS_SINCE: Final = 16
 HINTED: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 _COPIED_BYTES: Final = 64 * 1024  # fewer are copied into the answer
+_SHARED_BYTES: Final = 16 * 1024  # fewer are kept until the next read, for the other replicas
 
 
 class _Watched(NamedTuple):
@@ -95,15 +95,15 @@ class _Watched(NamedTuple):
             or log.is_following
         )
 
-    def is_same(self, now_ms: int) -> bool:
-        """True if nothing has changed, and the progress was noted lately."""
+    @property
+    def is_same(self) -> bool:
+        """True if nothing has changed."""
         log = self.partition.log
         return (
             not self.has_grown
             and log.high_watermark == self.high_watermark
             and log.log_start_offset == self.log_start_offset
             and not self.partition.is_closed
-            and now_ms < self.until_ms
         )
 
 
@@ -171,7 +171,9 @@ class _ReplicaReading:
     __slots__ = (
         "_broker",
         "_broker_epoch",
+        "_has_been_away",
         "_has_failed",
+        "_has_waited",
         "_is_arrival",
         "_leaders",
         "_left",
@@ -196,7 +198,12 @@ class _ReplicaReading:
         )
         self._is_arrival = True
         self._left = self._size = self._now_ms = 0
-        self._has_failed = False
+        self._has_failed = self._has_waited = self._has_been_away = False
+
+    @property
+    def _was_away(self) -> bool:
+        """True if other requests ran during the look."""
+        return self._has_been_away or self._request.is_long
 
     async def find(self, asked: _AskedPartition) -> list[FetchedTopic]:
         """Read, and wait for appends until `min_bytes` are there or the timeout elapses."""
@@ -212,12 +219,12 @@ class _ReplicaReading:
             if is_over or self._has_failed or self._size >= least:
                 return topics
             del topics  # which holds open files
-            partitions = {it.partition: None for it in watched}
+            partitions = [it.partition for it in watched]
             with (
                 broker.delay(Delayed(partitions, until, Mark.LOG_END)) as delayed,
                 request.peer.when_gone(delayed.end),
             ):
-                if any(it.has_grown for it in watched):
+                if self._was_away and any(it.has_grown for it in watched):
                     continue  # before it listened
                 is_over = await delayed.grown_by(least - self._size)
                 request.has_waited()
@@ -226,7 +233,7 @@ class _ReplicaReading:
         """Look at all partitions; those that may grow are added to `watched`."""
         request, broker = self._request, self._broker
         self._left = min(request.body.max_bytes, broker.config.fetch_max_bytes)
-        self._size, self._has_failed = 0, False
+        self._size, self._has_failed, self._has_been_away = 0, False, False
         self._now_ms = broker.clock.monotonic_ms()
         topics: list[FetchedTopic] = []
         for topic in asked.topics:
@@ -235,7 +242,7 @@ class _ReplicaReading:
             for count, requested in enumerate(partitions):
                 if isinstance(requested, SessionPartition):
                     known = requested.watched
-                    if isinstance(known, _Watched) and known.is_same(self._now_ms):
+                    if isinstance(known, _Watched) and self._is_quiet(requested, known):
                         watched.append(known)
                         if count % _QUIET_AT_ONCE == 0:
                             await request.checkpoint()
@@ -250,6 +257,22 @@ class _ReplicaReading:
             if answers:
                 topics.append(FetchedTopic(topic.topic, topic.topic_id, answers))
         return topics
+
+    def _is_quiet(self, requested: SessionPartition, known: _Watched) -> bool:
+        """Return True if there is no news of a partition; its progress is noted where that is due.
+
+        An append since the last note counts from that one on, as late as it may be.
+        """
+        if not (self.may_fetch and known.is_same):
+            return False
+        if self._is_arrival and self._now_ms >= known.until_ms:
+            try:
+                self._note(known.partition, known.end_offset, requested)
+            except HorologError:
+                return False  # which the whole look finds again
+            until_ms = self._now_ms + self._leaders.note_every_ms
+            requested.watched = known._replace(until_ms=until_ms)
+        return True
 
     async def _found(
         self,
@@ -267,12 +290,9 @@ class _ReplicaReading:
             if diverging is not None:
                 return _answer(index, view, diverging=diverging)
             found = await self._read(partition, view, requested)
-            if self._led(name, requested) is not partition or partition.log.leader_epoch != epoch:
-                raise RequestRefused(
-                    ErrorCode.not_leader_or_follower, f"{partition.name} was led anew meanwhile"
-                )
+            self._check_led(name, partition, requested, epoch)
             if self._is_arrival:
-                self._note(partition, view, requested)
+                self._note(partition, view.end_offset, requested)
         except HorologError as error:
             return self._refused(index, name, error)
         it = _Watched(
@@ -281,7 +301,7 @@ class _ReplicaReading:
         watched.append(it)
         if isinstance(requested, SessionPartition):
             has_all = requested.fetch_offset == view.end_offset
-            until_ms = self._now_ms + _NOTED_EVERY_MS
+            until_ms = self._now_ms + self._leaders.note_every_ms
             requested.watched = it._replace(until_ms=until_ms) if has_all else None
         return found
 
@@ -307,36 +327,69 @@ class _ReplicaReading:
         self._leaders.check_replica(partition, self._replica_id)
         return partition
 
+    def _check_led(
+        self,
+        name: str,
+        partition: Partition,
+        requested: FetchPartition | SessionPartition,
+        epoch: int,
+    ) -> None:
+        """Check that what was read is of the leader that was asked.
+
+        Raises:
+            RequestRefused: it was not, or the replica is not assigned any more.
+        """
+        if self._has_waited and self._led(name, requested) is partition:
+            self._has_waited = False
+        log = partition.log
+        if self._has_waited or log.is_following or log.leader_epoch != epoch:
+            raise RequestRefused(
+                ErrorCode.not_leader_or_follower, f"{partition.name} was led anew meanwhile"
+            )
+
     async def _read(
         self, partition: Partition, view: LogView, requested: FetchPartition | SessionPartition
     ) -> FetchedPartition:
         """Read on the event loop if the page cache has the records, otherwise in a thread.
 
         What is not committed may be truncated while the answer waits to be sent, so it is copied.
+        Replicas that are at the same offset are given what was read for the first of them.
         """
         level, offset = self._request.body.isolation_level, requested.fetch_offset
+        max_bytes = max(0, min(requested.partition_max_bytes, self._left))
         read = partial(
             _read,
             self._broker,
             view,
             requested,
-            max(0, min(requested.partition_max_bytes, self._left)),
+            max_bytes,
             epochs=partition.log.epochs,
             at_least_one=not self._size,
             level=level,
         )
+        self._has_waited = False
+        if offset >= view.end_offset:
+            return read(may_wait=False)
+        offsets = view.log_start_offset, view.high_watermark, view.last_stable_offset
+        epoch, is_first = partition.log.leader_epoch, not self._size
+        asked = (offset, view.end_offset, max_bytes, is_first, level, epoch, *offsets)
+        if (shared := partition.read_for_replica) is not None and shared[0] == asked:
+            return shared[1]
         try:
-            if offset >= view.end_offset or (
-                not level and partition.is_hot(offset, committed=False)
-            ):
-                return read(may_wait=False)
-            return self._broker.partitions.without_blocking(partial(read, may_wait=False))
+            if not level and partition.is_hot(offset, committed=False):
+                found = read(may_wait=False)
+            else:
+                found = self._broker.partitions.without_blocking(partial(read, may_wait=False))
         except WouldBlock:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._broker.readers, partial(read, may_wait=True))
+            self._has_waited = self._has_been_away = True
+            found = await loop.run_in_executor(self._broker.readers, partial(read, may_wait=True))
+        is_shared = len(found.records) <= _SHARED_BYTES
+        partition.read_for_replica = (asked, found) if is_shared else None
+        return found
 
     def _note(
-        self, partition: Partition, view: LogView, requested: FetchPartition | SessionPartition
+        self, partition: Partition, leader_end: int, requested: FetchPartition | SessionPartition
     ) -> None:
         start = (
             requested.replica_start_offset
@@ -349,7 +402,7 @@ class _ReplicaReading:
             self._broker_epoch,
             requested.fetch_offset,
             start,
-            view.end_offset,
+            leader_end,
         )
 
     def _refused(self, index: int, name: str, error: HorologError) -> FetchedPartition:

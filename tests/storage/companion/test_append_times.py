@@ -96,6 +96,8 @@ def check(log: Log, known: dict[int, int | None]) -> None:
     start = log.log_start_offset
     known = {offset: ms for offset, ms in known.items() if start <= offset < log.log_end_offset}
     assert times_of(log) == known
+    for offset, at in known.items():
+        assert log.look().append_times_within(offset, 1)[0].ms == at
     asked = {ms + step for ms in known.values() if ms is not None for step in (-1, 0, 1)}
     for ms in sorted(asked | {-(1 << 62), 0, NOW, 1 << 62}):
         # What comes before a record that was appended earlier was appended earlier, too.

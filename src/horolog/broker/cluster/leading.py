@@ -32,6 +32,8 @@ ANSWER_MS: Final = 10_000
 MOST_AT_ONCE: Final = 5_000
 """Partitions of one request."""
 
+_NOTE_EVERY_MS: Final = 2_000
+
 _NO_ANSWER: Final = IsrAnswer(ErrorCode.request_timed_out)
 
 
@@ -65,6 +67,8 @@ class Leaders:
         """Replicas that this broker has taken out of an ISR."""
         self.failed_isr_updates = 0
         """Proposals that the controllers did not take."""
+        self.note_every_ms = min(_NOTE_EVERY_MS, lag_max_ms // 10)
+        """How often the fetches of a replica that has everything are noted again."""
         self._node_id = node_id
         self._view = view
         self._ask = ask

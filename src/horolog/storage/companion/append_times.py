@@ -106,6 +106,7 @@ class AppendTimeFile:
         "_files",
         "_first_ms",
         "_is_damaged",
+        "_latest",
         "_marker",
         "_middle_ms",
         "_proof",
@@ -141,6 +142,7 @@ class AppendTimeFile:
         self.last_is_seen = False
         """True if `last_ms` is the time at which a follower saw the batch."""
         self._first_ms: int | None = None  # as `first_ms`, once it is known
+        self._latest: AppendTimeStretch | None = None  # of the entry added last, while it is that
 
     @property
     def path(self) -> str:
@@ -192,6 +194,16 @@ class AppendTimeFile:
         if known_to < to_offset:
             merged.append(AppendTimeStretch(known_to, None))
         return merged
+
+    def latest_at(self, from_offset: int) -> AppendTimeStretch | None:
+        """Return the append time of all records from an offset on, if that is the one said last.
+
+        None if it is not, or not known. Nothing is read.
+        """
+        latest = self._latest
+        if latest is None or latest.offset > from_offset or not self.is_growing:
+            return None
+        return None if latest.ms is None or latest.is_seen else latest._replace(offset=from_offset)
 
     def columns(self, from_offset: int, to_offset: int) -> "TimeColumns":
         """Return known and seen append times as arrays, perhaps with a row behind the range.
@@ -486,7 +498,7 @@ class AppendTimeFile:
         self._open(next_ms)
 
     def _open(self, first_ms: int) -> None:
-        self.is_growing, self._proof, self._first_ms = False, None, None
+        self.is_growing, self._proof, self._first_ms, self._latest = False, None, None, None
         entries, end = self._entries, self._segment.end.next_offset
         entries.recount()
         proof = self.proof()
@@ -527,14 +539,15 @@ class AppendTimeFile:
             first_ms = next((ms for _, ms, _, _ in entries if ms is not None), None)
         if first_ms is not None and not -MOST_MS <= first_ms - self._middle_ms < MOST_MS:
             self._open(first_ms)  # there is no entry yet: otherwise the segment had ended
-        self.last_ms = _NONE_SAID
+        self.last_ms, self._latest = _NONE_SAID, None
         try:
             self._entries.append_packed(self._packed(entries))
         except FileMissing:  # the file was removed
             if first_ms is not None:  # otherwise all are unknown, as without a file
                 self._open(first_ms)
                 self._entries.append_packed(self._packed(entries))
-        _, self.last_ms, _, self.last_is_seen = entries[-1]
+        offset, self.last_ms, _, self.last_is_seen = entries[-1]
+        self._latest = AppendTimeStretch(offset, self.last_ms, self.last_is_seen)
 
     def add_columns(self, changes: "ChangedTimes") -> None:
         """Add entries in one write, at least one; the first and the last fit, and so all do.
@@ -543,7 +556,7 @@ class AppendTimeFile:
             StorageFailed: the disk refused; nothing was noted.
         """
         base_offset = self._base_offset
-        self.last_ms = _NONE_SAID
+        self.last_ms, self._latest = _NONE_SAID, None
         try:
             self._entries.append_packed(changes.packed(base_offset, self._middle_ms))
         except FileMissing:  # the file was removed
@@ -555,7 +568,7 @@ class AppendTimeFile:
         """Remove the last `count` entries, because the disk refused their batches."""
         if count:
             self._entries.keep(len(self._entries) - count)
-            self.last_ms, self._first_ms = _NONE_SAID, None
+            self.last_ms, self._first_ms, self._latest = _NONE_SAID, None, None
 
     def finish(self) -> None:
         """Write the covered range into the header, because the segment is finished."""
@@ -573,7 +586,7 @@ class AppendTimeFile:
     def truncate(self, proof: Proof) -> None:
         """Remove the entries of batches that were cut off; `proof` is from before the cut."""
         next_offset = self._segment.end.next_offset
-        self.is_growing, self._proof, self._first_ms = False, None, None
+        self.is_growing, self._proof, self._first_ms, self._latest = False, None, None, None
         if not self._files.exists(self.path):
             return
         count = min(proof.entries, self._entries.search(1, self._last_at(next_offset - 1)))

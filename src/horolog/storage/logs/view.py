@@ -248,6 +248,9 @@ class LogView:
                 f"Offset {offset} of {self.name.topic}-{self.name.partition} is before the log "
                 f"start offset {self.log_start_offset}.",
             )
+        latest = self.segments[-1].append_times.latest_at(offset)
+        if latest is not None:
+            return [latest]
         for segment, end_offset, log_size in with_ends(self._from(offset)):
             found = segment.locate(offset)
             if found is None:
