@@ -152,3 +152,17 @@ def test_a_node_that_cannot_apply_metadata_does_not_wait_for_consent_for_long(
     stopping.join(PATIENCE_S / 2)
     assert not stopping.is_alive()
     assert quorum.asked(ApiKey.BROKER_HEARTBEAT)[-1].want_shut_down
+
+
+def test_a_bug_in_what_watches_the_replicas_stops_the_node(
+    quorum: ScriptedController, broker: JoinedBroker
+) -> None:
+    """It would lead on, and neither commit nor give up what a lost replica lacks."""
+
+    async def broken() -> None:
+        raise AssertionError("a bug")
+
+    broker.call(lambda: setattr(broker.node.leaders, "look", broken))
+    quorum.fence(1)  # brokers have changed: it looks at once
+    assert eventually(broker.node.failed.done)
+    assert "a bug" in str(broker.node.failed.result())

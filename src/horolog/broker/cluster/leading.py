@@ -89,10 +89,16 @@ class Leaders:
         """Yield the partitions that are led here for other replicas."""
         return iter(list(self._led.values()))
 
-    def start(self) -> None:
-        """Look for replicas that lag, and send proposals, until `close`."""
+    def start(self, on_ended: Callable[["asyncio.Task[None]"], object] = lambda _: None) -> None:
+        """Look for replicas that lag, and send proposals, until `close`.
+
+        Args:
+            on_ended: called with a task that has ended: without it no replica joins or leaves.
+        """
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._watch()), loop.create_task(self._send())]
+        for task in self._tasks:
+            task.add_done_callback(on_ended)
 
     async def close(self) -> None:
         """Lead nothing more; a proposal that is under way is forgotten."""

@@ -226,10 +226,11 @@ class Membership:
     def run(self, running: Coroutine[Any, Any, None]) -> None:
         """Run a task until the node stops; one that ends by a bug stops the node."""
         task = self._loop.create_task(running)
-        task.add_done_callback(self._on_ended)
+        task.add_done_callback(self.on_ended)
         self._tasks.append(task)
 
-    def _on_ended(self, task: "asyncio.Task[None]") -> None:
+    def on_ended(self, task: "asyncio.Task[None]") -> None:
+        """Let the node stop if a task that others wait for has ended by a bug."""
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             self.fail(broken(task.get_coro().__qualname__, error))  # type: ignore[union-attr]

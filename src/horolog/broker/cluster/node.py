@@ -310,7 +310,7 @@ class ClusterNode:
         Raises:
             HorologError: the node has to stop instead.
         """
-        self.leaders.start()
+        self.leaders.start(self.membership.on_ended)
         await self.roles.start()
         stale = StaleSettings(self.node_id, self.view.image, self.controllers.ask)
         self.view.on_changes.append(stale.look)
