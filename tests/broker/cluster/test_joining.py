@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from controller_asker import ControllerAsker
 from joined_broker import JoinedBroker, format_directory, settings_of
 from patience import eventually
 from raw_connection import RawConnection
@@ -80,6 +81,17 @@ def test_the_offset_of_heartbeats_is_never_ahead_of_what_is_applied(
     assert eventually(
         lambda: quorum.asked(ApiKey.BROKER_HEARTBEAT)[-1].current_metadata_offset == last
     )
+
+
+def test_the_first_broker_of_kafka_cordons_the_directory_before_the_next_heartbeat_is_due(
+    quorum: ScriptedController, tmp_path: Path
+) -> None:
+    later = {"broker.heartbeat.interval.ms": "3600000"}
+    with JoinedBroker(tmp_path / "1", quorum, settings=later):
+        assert not quorum.image.brokers[1].cordoned
+        with ControllerAsker(quorum.bootstrap, quorum.cluster_id) as kafka:
+            kafka.join(2)  # it does not announce `horolog.replication`
+        assert eventually(lambda: quorum.image.brokers[1].cordoned)
 
 
 def starting(

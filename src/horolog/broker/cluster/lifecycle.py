@@ -195,6 +195,10 @@ class Life:
         if self._thread.is_alive():
             self._thread.join()
 
+    def beat_now(self) -> None:
+        """Send the next heartbeat at once: it says something else than the last one."""
+        self._wake()
+
     def _set(self, state: BrokerState) -> None:
         if state > self._state:
             self._state = state

@@ -44,6 +44,7 @@ from horolog.client.security import Security
 from horolog.clock import Clock
 from horolog.config import BrokerConfig, Endpoint, Settings
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.metadata.image_changes import Changes
 from horolog.metadata.rows import Stored
 from horolog.metadata.topics import Topic, TopicRegistry
 from horolog.storage.files import Files
@@ -146,7 +147,15 @@ class ClusterNode:
         image = self.view.image
         await self.membership.join(bound, self.internal)
         self.internal.look(image)
-        self.view.on_changes.append(lambda changes: self.internal.look(image, changes))
+
+        def look(changes: Changes) -> None:
+            """Say at once that new partitions are kept away: any may be placed meanwhile."""
+            cordoned = self.internal.cordoned
+            self.internal.look(image, changes)
+            if self.internal.cordoned != cordoned:
+                self.life.beat_now()
+
+        self.view.on_changes.append(look)
         self.membership.recover()
 
     async def open_logs(self, resources: "Resources", progress: OpeningProgress) -> OpenedLogs:
