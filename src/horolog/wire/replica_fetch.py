@@ -22,7 +22,7 @@ _STATE_TAG: Final = 1
 
 
 class ReplicaFetch(NamedTuple):
-    """What a replica asks for, but for the partitions."""
+    """Fields of a replica's Fetch, without its partitions."""
 
     max_wait_ms: int
     min_bytes: int
