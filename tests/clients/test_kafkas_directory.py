@@ -198,7 +198,7 @@ def test_what_is_not_carried_over_from_kafka_is_said_by_group_and_setting(
         settings = (
             b"\x01\x04\x00\x04\x01\x11log.retention.ms\x023\x00",
             b"\x01\x04\x00\x04\x01\x16ssl.keystore.password\x05hush\x00",
-            b"\x01\x04\x00\x02\x0cclient-none\x14min.insync.replicas\x022\x00",
+            b"\x01\x04\x00\x02\x0cclient-none\x16remote.storage.enable\x05true\x00",
         )
         records = [LogRecord(5, None, value) for value in settings]
         metadata.write(build_batch(records, base_offset=10_000))
@@ -207,14 +207,14 @@ def test_what_is_not_carried_over_from_kafka_is_said_by_group_and_setting(
     assert "client-none-0 at 7" in said(caplog)
     assert "log.retention.ms=3 of every broker in Kafka's metadata is not carried" in said(caplog)
     assert "ssl.keystore.password=[hidden] of every broker" in said(caplog)
-    assert "min.insync.replicas=2 of topic client-none" in said(caplog)
+    assert "remote.storage.enable=true of topic client-none" in said(caplog)
     assert "started on it again: so far nothing" in said(caplog)
 
     client = broker.client
     left = client.left_behind("client-none")
     assert left is not None
     assert (left.is_adopted, left.is_made_here) == (True, False)
-    assert left.settings == {"min.insync.replicas": "2"}
+    assert left.settings == {"remote.storage.enable": "true"}
     assert ("golden-group", 0, 7) in left.offsets
     for group, partition, offset in left.offsets:
         client.offset_commit(group, {("client-none", partition): CommittedOffset(offset)})

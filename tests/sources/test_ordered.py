@@ -18,6 +18,7 @@ from overrides import override
 from running_broker import MakeBroker, RunningBroker
 
 from horolog.client import Client, Link, RecordClock
+from horolog.client.introduction import Abilities
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured, RequestRefused, StorageFailed
 from horolog.record import LogRecord, build_batch
@@ -158,8 +159,9 @@ def like_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers that announce nothing of horolog's, as Apache Kafka's."""
     connect = Link.__init__
 
-    def plain(link: Link, connection: Any, versions: Any, features: Any, *more: Any) -> None:
-        connect(link, connection, versions, {}, *more)
+    def plain(link: Link, connection: Any, abilities: Any) -> None:
+        its = Abilities(abilities.address, abilities.versions, {}, abilities.levels)
+        connect(link, connection, its)
 
     monkeypatch.setattr(Link, "__init__", plain)
 

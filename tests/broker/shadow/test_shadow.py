@@ -392,9 +392,10 @@ def test_a_partition_is_left_alone_that_is_released_while_another_is_waited_for(
     monkeypatch.setattr(Log, "led_in", led_in)
     source.restart(crash=True)
     assert eventually(lambda: told)
-    source.append("u", batch(NOW_MS))
+    for topic, partition in (("t", 0), ("t", 1), ("u", 0)):
+        source.append(topic, batch(NOW_MS), partition)
     assert eventually(lambda: shadow.log("u").log_end_offset == 2)
-    assert len(told) == 1
+    assert [shadow.log("t", index).log_end_offset for index in (0, 1)] == [1, 1]
 
 
 def test_two_brokers_that_are_promoted_apart_do_not_lead_in_one_epoch(

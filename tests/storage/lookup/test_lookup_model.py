@@ -269,7 +269,7 @@ class Story:
 
     def check_ranges(self, visible: list[Truth]) -> None:
         """Ranges of either clock have all their records, from the log and from its files."""
-        files = ReadOptions(paths=(LogPath.parse(self.path / "events-3"),))
+        files = ReadOptions(paths=(LogPath.parse(self.path / "events-3"),), uncommitted=True)
         for clock in RecordClock:
             by_append = clock is RecordClock.APPEND
             time_of = {

@@ -386,9 +386,9 @@ class Log(AppendableLog):
 
         Raises:
             RequestRefused: the offset is out of range (1), the topic does not delete (44), or the
-                log follows another broker (6).
+                log follows another broker of its cluster (6).
         """
-        if self.is_following:
+        if self.is_following and self.is_of_cluster:
             raise RequestRefused(
                 ErrorCode.not_leader_or_follower, f"{self} follows another broker, which deletes"
             )
