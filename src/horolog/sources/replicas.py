@@ -182,8 +182,9 @@ def _replicas_in(
         start = starts[above].of(partition, topic_id, segments[0].base_offset, ends_at)
         is_dense = not is_segment and (above, partition) not in cleaned
         if only_committed and not is_segment:
-            end = committed[above].of(partition, topic_id, end)
-            segments = [segments[0], *(one for one in segments[1:] if one.base_offset < end)]
+            last, end = end, committed[above].of(partition, topic_id, end)
+            if end < last:
+                segments = [segments[0], *(one for one in segments[1:] if one.base_offset < end)]
         return Replica(
             directory=directory,
             partition=partition,
