@@ -12,7 +12,6 @@ import base64
 import os
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ from typing import Final, Literal
 from tools.peers.kafka import (
     NEWEST,
     SHORT_LIVED,
+    LoggedProcess,
     NoPeer,
     PeerFailed,
     free_port,
@@ -38,7 +38,6 @@ from horolog.errors import HorologError
 
 FIRST_CONTROLLER: Final = 100
 START_TIMEOUT_S = 600.0
-STOP_TIMEOUT_S = 600.0
 Kind = Literal["controller", "k", "h"]
 
 
@@ -49,7 +48,7 @@ def new_id() -> str:
     return made
 
 
-class ServerProcess:
+class ServerProcess(LoggedProcess):
     """A controller or broker: its directory, its settings, and the process while it runs."""
 
     def __init__(
@@ -70,33 +69,17 @@ class ServerProcess:
         self.port = port
         self.address = f"127.0.0.1:{port}"
         self.log_dir = directory / "data"
-        self.output = directory / "output"
         self.config = directory / "server.properties"
         self.settings = dict(settings)
         self.peer = peer
         self._heap = heap
         self._flags = flags
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        """Process id; it must have been started."""
-        assert self._process is not None
-        return self._process.pid
+        super().__init__(f"node {node_id}", directory / "output")
 
     @property
     def is_running(self) -> bool:
         """Whether its process has not ended."""
         return self._process is not None and self._process.poll() is None
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether its process has ended by itself."""
-        return self._process is not None and self._process.poll() is not None
-
-    def tail(self, size: int = 4000) -> str:
-        """The end of what it logged."""
-        return self.output.read_text(errors="replace")[-size:] if self.output.exists() else ""
 
     def write_config(self) -> None:
         """Write the settings that it starts with next."""
@@ -106,7 +89,6 @@ class ServerProcess:
 
     def start(self) -> None:
         """Start its process; it may take a while until it serves."""
-        assert not self.is_running, "already running"
         self.write_config()
         if self.kind == "h":
             command = [sys.executable, "-m", "horolog", "serve", "--config", str(self.config)]
@@ -119,31 +101,7 @@ class ServerProcess:
                 log_level="warn",
                 flags=self._flags,
             )
-        with self.output.open("ab") as output:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-            )
-
-    def stop(self) -> None:
-        """Shut it down as an operator does, and wait for its end."""
-        if self._process is None:
-            return
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            code = self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise PeerFailed(f"node {self.node_id} did not stop:\n{self.tail()}") from None
-        self._process = None
-        if code not in {0, 143}:
-            raise PeerFailed(f"node {self.node_id} stopped with {code}:\n{self.tail()}")
-
-    def kill(self) -> None:
-        """End it as a crash does."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        self.run(command)
 
     def pause(self) -> None:
         """Let its process stand still (SIGSTOP), until `resume`."""

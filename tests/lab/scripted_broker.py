@@ -14,6 +14,7 @@ from horolog.wire import (
     SUPPORTED,
     ApiKey,
     MalformedRequest,
+    RequestHeader,
     Versions,
     decode_request,
     encode_response,
@@ -41,6 +42,29 @@ class Raw(NamedTuple):
 
 Reply: TypeAlias = "Mapping[str, Any] | bytes | HangUp | Silence | Raw"
 Answers: TypeAlias = "Callable[[Any], Reply] | Reply"
+
+
+def answer_requests(
+    connection: socket.socket, reply_to: Callable[[RequestHeader, bytes], Reply]
+) -> None:
+    """Answer the requests of a connection, one after the other, until one is to hang up."""
+    with connection.makefile("rb") as incoming:
+        while len(prefix := incoming.read(4)) == 4:
+            frame = incoming.read(int.from_bytes(prefix, "big"))
+            header = parse_request_header(frame)
+            reply = reply_to(header, frame)
+            match reply:
+                case HangUp(after):
+                    connection.sendall(after)
+                    return
+                case Silence():
+                    continue
+                case Raw(data):
+                    connection.sendall(data)
+                case bytes():
+                    key, version = header.api_key, header.api_version
+                    lead = response_prefix(key, version, header.correlation_id, len(reply))
+                    connection.sendall(lead + reply)
 
 
 class Seen(NamedTuple):
@@ -109,32 +133,14 @@ class ScriptedBroker:
         # A client that resets the connection, or speaks no Kafka, is done with it.
         with suppress(ConnectionError, ssl.SSLError, MalformedRequest), connection:
             if self.tls is None:
-                self._answer(connection)
+                answer_requests(connection, self._reply)
                 return
             with self.tls.wrap_socket(connection, server_side=True) as secured:
                 self._connections.append(secured)
-                self._answer(secured)
+                answer_requests(secured, self._reply)
 
-    def _answer(self, connection: socket.socket) -> None:
-        with connection.makefile("rb") as incoming:
-            while len(prefix := incoming.read(4)) == 4:
-                frame = incoming.read(int.from_bytes(prefix, "big"))
-                header = parse_request_header(frame)
-                key, version = header.api_key, header.api_version
-                reply = self._reply(key, version, frame, header.body_position)
-                match reply:
-                    case HangUp(after):
-                        connection.sendall(after)
-                        return
-                    case Silence():
-                        continue
-                    case Raw(data):
-                        connection.sendall(data)
-                    case bytes():
-                        prefix = response_prefix(key, version, header.correlation_id, len(reply))
-                        connection.sendall(prefix + reply)
-
-    def _reply(self, api_key: ApiKey, version: int, frame: bytes, position: int) -> Any:
+    def _reply(self, header: RequestHeader, frame: bytes) -> Any:
+        api_key, version, position = header.api_key, header.api_version, header.body_position
         if api_key is ApiKey.API_VERSIONS and version > self._range(api_key).max:
             return unsupported_api_versions({api_key: self._range(api_key)})
         request = decode_request(api_key, version, frame, position)

@@ -38,7 +38,7 @@ from uuid import UUID
 
 from patience import PATIENCE_S
 from scripted_admin import TopicCalls
-from scripted_broker import HangUp, Raw, Reply, Silence
+from scripted_broker import HangUp, Reply, answer_requests
 from scripted_cluster import FEATURES_OF_4_4, Refused, ScriptedCluster
 from scripted_quorum import EndOfEpoch, QuorumLog
 
@@ -319,23 +319,7 @@ class ScriptedController:
                 self._answer(node_id, secured)
 
     def _answer(self, node_id: int, connection: socket.socket) -> None:
-        with connection.makefile("rb") as incoming:
-            while len(prefix := incoming.read(4)) == 4:
-                frame = incoming.read(int.from_bytes(prefix, "big"))
-                header = parse_request_header(frame)
-                key, version = header.api_key, header.api_version
-                reply = self._reply(node_id, frame)
-                match reply:
-                    case HangUp(after):
-                        connection.sendall(after)
-                        return
-                    case Silence():
-                        continue
-                    case Raw(data):
-                        connection.sendall(data)
-                    case bytes():
-                        lead = response_prefix(key, version, header.correlation_id, len(reply))
-                        connection.sendall(lead + reply)
+        answer_requests(connection, lambda _, frame: self._reply(node_id, frame))
 
     def _reply(self, node_id: int, frame: bytes, principal: bytes | None = None) -> Reply:
         """The answer to a request, as the bytes of its body or what else happens."""

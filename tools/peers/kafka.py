@@ -185,7 +185,64 @@ def run_tool(
     return done
 
 
-class Kafka:
+class LoggedProcess:
+    """A process that logs to a file. Subclasses say in `title` what it is, for errors."""
+
+    def __init__(self, title: str, output: Path) -> None:
+        self._title = title
+        self.output = output
+        """Where it logs to."""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id; it must be running."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its process has ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
+    def run(self, command: Sequence[str]) -> None:
+        """Start the process; it may take a while until it serves."""
+        assert self._process is None or self.has_ended, "already running"
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
+
+    def stop(self) -> None:
+        """Shut it down cleanly: indexes trimmed, checkpoints and the clean mark written."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            code = self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise PeerFailed(f"{self._title} did not stop:\n{self.tail()}") from None
+        self._process = None
+        if code not in {0, 143}:  # 143: ended by SIGTERM after its shutdown hook had run
+            raise PeerFailed(f"{self._title} stopped with {code}:\n{self.tail()}")
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def tail(self, size: int = 4000) -> str:
+        """The end of what it logged."""
+        try:
+            return self.output.read_text(errors="replace")[-size:]
+        except FileNotFoundError:
+            return ""
+
+
+class Kafka(LoggedProcess):
     """One Apache Kafka node.
 
     Args:
@@ -236,18 +293,7 @@ class Kafka:
         self._initial_heap = initial_heap
         self._flags = flags
         self._settings = dict(settings or {})
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        """The JVM's process id; it must be running."""
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def output(self) -> Path:
-        """Where it logs to."""
-        return self.directory / "kafka.out"
+        super().__init__(f"Kafka {self.version}", self.directory / "kafka.out")
 
     @property
     def controller(self) -> str:
@@ -362,10 +408,7 @@ class Kafka:
         )
         if self._initial_heap:
             command.insert(1, f"-Xms{self._initial_heap}")
-        with self.output.open("ab") as output:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-            )
+        self.run(command)
         if wait:
             self.wait_until_ready()
 
@@ -375,7 +418,7 @@ class Kafka:
         ports = [self.port, *(int(it.rpartition(":")[2]) for _, it in self._listeners.values())]
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
-            if self._process.poll() is not None:
+            if self.has_ended:
                 raise PeerFailed(f"Kafka {self.version} ended at start:\n{self.tail()}")
             try:
                 for port in ports:
@@ -385,34 +428,6 @@ class Kafka:
                 time.sleep(0.02)
         self.kill()
         raise PeerFailed(f"Kafka {self.version} took no connection in time:\n{self.tail()}")
-
-    def stop(self) -> None:
-        """Shut it down cleanly: indexes trimmed, checkpoints and the clean mark written."""
-        if self._process is None:
-            return
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            code = self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise PeerFailed(f"Kafka {self.version} did not stop:\n{self.tail()}") from None
-        self._process = None
-        if code not in {0, 143}:  # 143: ended by SIGTERM after its shutdown hook had run
-            raise PeerFailed(f"Kafka {self.version} stopped with {code}:\n{self.tail()}")
-
-    def kill(self) -> None:
-        """End it as a crash does."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def tail(self, size: int = 4000) -> str:
-        """The end of what it logged."""
-        try:
-            return self.output.read_text(errors="replace")[-size:]
-        except FileNotFoundError:
-            return ""
 
     def tool(
         self, name: str, *arguments: str, stdin: bytes | None = None, check: bool = True

@@ -5,18 +5,18 @@ Roles call `follow` and `stop`. All is for the event loop's thread.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.broker.clock_exchange import ClockExchange
 from horolog.broker.cluster.replica_leader import ReplicaLeader
 from horolog.broker.following.fetching import LeaderFetcher
-from horolog.broker.following.followed import Followed
+from horolog.broker.following.followed import Followed, fetch_limits
 from horolog.broker.partition import Partition
 from horolog.broker.settings import LiveSettings
 from horolog.client.config import Address
-from horolog.client.fetch_session import FetchingReplica, FetchLimits
+from horolog.client.fetch_session import FetchingReplica
 from horolog.client.security import Security
 from horolog.clock import Clock
 from horolog.network.outgoing import OutgoingConnection
@@ -159,17 +159,11 @@ class ReplicaFetchers:
         if address is None:
             return None
         config = self._live.config
-        limits = FetchLimits(
-            max_bytes=config.replica_fetch_response_max_bytes,
-            partition_max_bytes=config.replica_fetch_max_bytes,
-            min_bytes=config.replica_fetch_min_bytes,
-            kept_bytes=2 * config.replica_fetch_response_max_bytes,
-        )
         leader = ReplicaLeader(
             OutgoingConnection(
                 address, self._security, client_id=f"broker-{self._replica.node_id}-fetcher-0"
             ),
-            limits,
+            fetch_limits(config),
             self._replica,
             self._level,
             self._clocks,
@@ -202,14 +196,6 @@ class ReplicaFetchers:
         followed = self._followed.get((partition.topic, partition.index))
         if followed is None or followed.partition is not partition:
             return None
-        return self._status(followed)
-
-    def statuses(self) -> Iterator[tuple[TopicPartition, ReplicaStatus]]:
-        """Yield the progress of all replicas; nothing may be awaited meanwhile."""
-        for key, followed in self._followed.items():
-            yield key, self._status(followed)
-
-    def _status(self, followed: Followed[ReplicaPartition]) -> ReplicaStatus:
         state, fetcher = followed.state, self._fetcher_of(followed)
         why = state.why
         if fetcher is None:

@@ -27,9 +27,7 @@ from horolog.broker.cluster.obeyed import ObeyedMetadata, ObeyingParts, TopicSet
 from horolog.broker.cluster.other_brokers import OtherBrokers
 from horolog.broker.cluster.placement import ClusterPlacement
 from horolog.broker.cluster.producer_ids import BlockProducerIds
-from horolog.broker.cluster.registration import (
-    CLAIMS,
-)
+from horolog.broker.cluster.registration import CLAIMS
 from horolog.broker.cluster.relaying import Relay
 from horolog.broker.cluster.remote_admission import RemoteAdmission
 from horolog.broker.cluster.roles import Roles
@@ -259,7 +257,7 @@ class ClusterNode:
             self.directory_id,
             self.view,
             self.controllers.ask,
-            self.membership.broker_epoch,
+            epoch,
         )
         self.roles = Roles(
             self.node_id,

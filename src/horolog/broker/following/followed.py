@@ -5,12 +5,13 @@ from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
 from horolog.broker.partition import Partition
-from horolog.client.fetch_session import FetchAnswer, FetchPosition
+from horolog.client.fetch_session import FetchAnswer, FetchLimits, FetchPosition
 from horolog.client.leader import EpochEnd, LogBounds
+from horolog.config import BrokerConfig
 from horolog.offsets import TopicPartition
 from horolog.replication.asked import AskedPartition
 
-__all__ = ["Followed", "LeaderAsker"]
+__all__ = ["Followed", "LeaderAsker", "fetch_limits"]
 
 StateT_co = TypeVar("StateT_co", bound=AskedPartition, covariant=True)
 
@@ -73,3 +74,13 @@ class LeaderAsker(Protocol):
 
     async def close(self) -> None:
         """End the connection; a request in flight fails."""
+
+
+def fetch_limits(config: BrokerConfig) -> FetchLimits:
+    """Return the limits of fetches from a leader, by `replica.fetch.*`."""
+    return FetchLimits(
+        max_bytes=config.replica_fetch_response_max_bytes,
+        partition_max_bytes=config.replica_fetch_max_bytes,
+        min_bytes=config.replica_fetch_min_bytes,
+        kept_bytes=2 * config.replica_fetch_response_max_bytes,
+    )

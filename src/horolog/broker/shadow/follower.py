@@ -16,7 +16,7 @@ from horolog.broker.catalogue import Catalogue
 from horolog.broker.follow_state import connection_to
 from horolog.broker.following.appending import local
 from horolog.broker.following.fetching import LeaderFetcher
-from horolog.broker.following.followed import Followed
+from horolog.broker.following.followed import Followed, fetch_limits
 from horolog.broker.following.source_leader import SourceLeader
 from horolog.broker.scheduling.blocking_thread import BlockingThread
 from horolog.broker.scheduling.turns import TimeSlice
@@ -24,7 +24,6 @@ from horolog.broker.shadow.source import Source
 from horolog.broker.shadow.topics import FollowedTopics
 from horolog.broker.source_topics import SourcePartition, SourceTopics, TopicAtSource
 from horolog.client.config import Address, ClientConfig
-from horolog.client.fetch_session import FetchLimits
 from horolog.config.releases import replica_fetch_version
 from horolog.errors import HorologError
 from horolog.offsets import TopicPartition
@@ -361,16 +360,10 @@ class Follower:
         assert self._following is not None
         assert self._following.config is not None
         config = self._live.config
-        limits = FetchLimits(
-            max_bytes=config.replica_fetch_response_max_bytes,
-            partition_max_bytes=config.replica_fetch_max_bytes,
-            min_bytes=config.replica_fetch_min_bytes,
-            kept_bytes=2 * config.replica_fetch_response_max_bytes,
-        )
         leader = SourceLeader(
             address,
             self._following.config,
-            limits,
+            fetch_limits(config),
             cluster_id,
             timeout_ms=config.replica_socket_timeout_ms,
             fetch_version=replica_fetch_version(config.inter_broker_protocol_version),

@@ -111,13 +111,17 @@ class Log(AppendableLog):
                     f"{self} cannot be led in epoch {epoch}: it has epoch {self.epochs.latest}",
                 )
             if self.is_following or epoch != self.leader_epoch:
-                self.is_settled = False
-                end_offset = self.log_end_offset
-                self.epochs.assign(epoch, end_offset)
-                self.leader_epoch, self.epoch_start_offset = epoch, end_offset
+                self._begin_epoch(epoch)
                 self.said_unended, self.unended = frozenset(), ()
                 self.is_following = False
             self._count_replicas(is_replicated=is_replicated)
+
+    def _begin_epoch(self, epoch: int) -> None:
+        """Begin an epoch of this leader at the log end."""
+        self.is_settled = False
+        end_offset = self.log_end_offset
+        self.epochs.assign(epoch, end_offset)
+        self.leader_epoch, self.epoch_start_offset = epoch, end_offset
 
     def set_replicated(self, is_replicated: bool) -> None:
         """Note whether there are other replicas of a log that leads.
@@ -159,10 +163,7 @@ class Log(AppendableLog):
         """
         assert epoch > self.epochs.latest
         with self.exclusively():
-            self.is_settled = False
-            end_offset = self.log_end_offset
-            self.epochs.assign(epoch, end_offset)
-            self.leader_epoch, self.epoch_start_offset = epoch, end_offset
+            self._begin_epoch(epoch)
             self.producers.keeps_ended = False
             said = {transaction[:2]: transaction for transaction in self.said_unended}
             self.said_unended = frozenset()
