@@ -7,7 +7,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from horolog.errors import Misconfigured
@@ -185,6 +185,13 @@ def test_rules_that_cannot_be_read_are_refused(rules: str) -> None:
         parse_rules(rules)
 
 
+def test_characters_that_python_may_read_otherwise_one_day_are_those_of_java() -> None:
+    rules = parse_rules("RULE:CN=([+--a||~~]+)/$1/")
+    assert map_name(rules, "CN=a|,-~") == "a|,-~"
+    assert map_name(rules, "CN=c") is None
+
+
+@example("[[")
 @given(st.text(alphabet=r"RULE:DEFAULT/\\,$ ()[]{}^?*+.<>abs|&0é", max_size=40))
 def test_no_rules_do_more_than_be_refused(text: str) -> None:
     for rules in (text, f"RULE:{text}/{text}/"):

@@ -19,7 +19,7 @@ from typing import Final
 _LOG = logging.getLogger(__name__)
 
 PINGS_IN_INTERVAL: Final = 3  # so that one may be lost, or late
-RETRY_S: Final = 0.1
+_RETRY_S: Final = 0.1
 MOST_CHARACTERS: Final = 500  # of a line; systemd reads 4096 bytes of a datagram
 
 
@@ -86,7 +86,7 @@ class ServiceManager:
                 self._socket.sendto(self._unsent[0], self._address)
                 self._unsent.popleft()
             except BlockingIOError:
-                self._timers["retry"] = self._loop.call_later(RETRY_S, self._send)
+                self._timers["retry"] = self._loop.call_later(_RETRY_S, self._send)
                 return
             except OSError as error:
                 _LOG.warning(

@@ -10,6 +10,7 @@ whose pattern is the whole name makes the principal. Empty ones are passed over.
 """
 
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
@@ -214,7 +215,10 @@ def parse_rules(text: str) -> tuple[MappingRule, ...]:
 def _java(pattern: str) -> "re.Pattern[str]":
     """Compile a pattern in Java's grammar."""
     try:
-        return re.compile(_TOKEN.sub(_of_java, pattern), re.ASCII)
+        with warnings.catch_warnings():
+            # `[a||b]` means these characters in Java, and still in each Python that is promised.
+            warnings.simplefilter("ignore", FutureWarning)
+            return re.compile(_TOKEN.sub(_of_java, pattern), re.ASCII)
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         raise Misconfigured(f"{_SETTING}: the pattern {pattern!r} is refused: {error}") from None
 

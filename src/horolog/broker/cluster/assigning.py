@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 MOST_AT_ONCE: Final = 2_250
 """Replicas of one request, as Kafka's brokers send."""
 ANSWER_MS: Final = 10_000
-RETRY_S: Final = 1.0
+_RETRY_S: Final = 1.0
 
 _GONE: Final = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
 
@@ -43,7 +43,7 @@ class DirectoryAssignments:
         view: ObservedImage,
         ask: AskController,
         broker_epoch: Callable[[], int],
-        retry_s: float = RETRY_S,
+        retry_s: float = _RETRY_S,
     ) -> None:
         self._node_id = node_id
         self._directory_id = directory_id

@@ -29,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 SOON_S: Final = 0.05
 """Time between two heartbeats while a change of state is awaited."""
-RETRY_S: Final = 0.5
+_RETRY_S: Final = 0.5
 """Pause after a registration or a heartbeat that was refused."""
 
 
@@ -262,7 +262,7 @@ class Life:
                     f"{self._registering_s:g} s (initial.broker.registration.timeout.ms): "
                     f"{self._complaint}"
                 )
-            self._wait(RETRY_S)
+            self._wait(_RETRY_S)
         return False
 
     def _registered(self, epoch: int) -> None:
@@ -313,10 +313,10 @@ class Life:
         if body.error_code in (ErrorCode.stale_broker_epoch, ErrorCode.broker_id_not_registered):
             if self._wants_shutdown:  # it leads nothing any more
                 self._is_gone = True
-                return RETRY_S
+                return _RETRY_S
             self._register_anew()
             return 0
-        return RETRY_S
+        return _RETRY_S
 
     def _pause_s(self) -> float:
         """Return the seconds until the next heartbeat: few while a change of state is awaited."""

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _SECRET_BYTES: Final = 32
-LOOK_S: Final = 0.5
+_LOOK_S: Final = 0.5
 """Time between two looks at the disk's failures."""
 
 
@@ -355,7 +355,7 @@ class ClusterNode:
         """Stop the node once the disk refuses a write of a partition."""
         assert self._broker is not None
         while (why := self._broker.partitions.failure or self.roles.failure) is None:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(_LOOK_S)
         self.lose_directory(why)
 
     async def _checkpoint(self) -> None:

@@ -32,7 +32,7 @@ __all__ = ["Roles"]
 _LOG = logging.getLogger(__name__)
 
 WORKERS: Final = 16
-RETRY_S: Final = 10.0
+_RETRY_S: Final = 10.0
 """Pause before a role that could not be taken is tried again."""
 
 _UNKNOWN: Final = Role(leader=-1, leader_epoch=-1, is_leader=False, is_replicated=True)
@@ -88,7 +88,7 @@ class Roles:
         leaders: Leaders,
         followers: Followers,
         directories: DirectoryAssignments,
-        retry_s: float = RETRY_S,
+        retry_s: float = _RETRY_S,
     ) -> None:
         self.complaints: dict[tuple[str, int], str] = {}
         """Reasons why partitions could not take their roles, by topic and index."""

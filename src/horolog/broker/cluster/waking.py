@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-LOOK_S: Final = 0.5
+_LOOK_S: Final = 0.5
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Waking:
         known_s: Callable[[], float],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.look_s = min(LOOK_S, session_s / 4)
+        self.look_s = min(_LOOK_S, session_s / 4)
         """Time between two looks at most, while the process runs."""
         self._session_s = session_s
         self._known_s = known_s
