@@ -169,6 +169,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             if partition is not None:
                 await partition.close()
                 appended = appended.plus(partition.log.active.counts)
+                self.traffic.deleted_replicated_bytes += partition.log.replicated_bytes
         if any((topic.name, index) in self._served for index in topic.partitions):
             self.traffic.deleted = self.traffic.deleted.plus(appended)
         else:

@@ -217,6 +217,7 @@ class _ReplicaReading:
             topics = await self._look(asked, watched)
             self._is_arrival = False
             if is_over or self._has_failed or self._size >= least:
+                broker.traffic.replication_bytes_out += self._size
                 return topics
             del topics  # which holds open files
             partitions = [it.partition for it in watched]

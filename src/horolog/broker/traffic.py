@@ -57,6 +57,10 @@ class Traffic:
         """Converted records by API and version of the request."""
         self.deleted = NONE
         """Counts of appends to partitions that were deleted since."""
+        self.deleted_replicated_bytes = 0
+        """Bytes that replicas of deleted partitions have appended."""
+        self.replication_bytes_out = 0
+        """Bytes of records in responses to replicas."""
 
     def refuse(self, topic: str | None, error: HorologError) -> None:
         """Count a refused batch; the topic is None if it does not exist."""

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from batches import batch
 from joined_broker import JoinedBroker
+from metrics_page import scrape
 from patience import eventually
 from raw_connection import produce_fields
 from running_broker import NOW_MS
@@ -346,3 +347,45 @@ def test_an_unclean_leader_cuts_the_others_to_its_log(three: Three) -> None:
     three.start(1)
     assert three.are_equal(1, 2, end=4)
     assert three.state().recovery_state == 0
+
+
+# --- metrics ---------------------------------------------------------------------------------
+
+
+def test_what_a_replica_fetches_is_not_counted_as_produced(tmp_path: Path) -> None:
+    def counted(id_: int, name: str) -> float:
+        metrics = f"kafka_server_brokertopicmetrics_{name}_total"
+        return scrape(three.brokers[id_]).value(metrics)
+
+    with closing(Three(tmp_path, horolog_metrics_port="0")) as three:
+        create(three, (1, 2, 3), min_insync_replicas="2")
+        end = three.produce(3)
+        assert three.are_equal(1, 2, 3, end=end)
+        size = len(three.log_bytes(1))
+        assert counted(1, "messagesin") == end
+        assert counted(1, "bytesin") == size
+        assert counted(1, "replicationbytesin") == 0
+        assert counted(1, "replicationbytesout") == 2 * size
+        for id_ in (2, 3):
+            assert counted(id_, "messagesin") == counted(id_, "bytesin") == 0
+            assert counted(id_, "replicationbytesin") == size
+        latency = "horolog_create_to_append_latency_milliseconds_count"
+        assert not scrape(three.brokers[2]).of(latency)
+
+        # The next leader counts what it appends from then on.
+        three.kill(1)
+        leader, follower = (2, 3) if three.leader().node_id == 2 else (3, 2)
+        three.produce(1)
+        three.start(1)
+        assert three.are_equal(1, 2, 3, end=end + 2)
+        added = len(three.log_bytes(1)) - size
+        assert (counted(leader, "messagesin"), counted(leader, "bytesin")) == (2, added)
+        assert counted(leader, "replicationbytesin") == size
+        assert counted(follower, "replicationbytesin") == size + added
+        assert counted(1, "replicationbytesin") == added
+
+        # Counters of all topics do not go back with a deleted one.
+        three.brokers[leader].client.delete_topics(["t"])
+        assert eventually(lambda: not (three.path / str(follower) / "t-0").exists())
+        assert counted(follower, "replicationbytesin") == size + added
+        assert counted(leader, "messagesin") == 2

@@ -108,6 +108,7 @@ def take(
             log.truncate_fully(first.base_offset, now_ms)
         batches = SourceBatches(whole, fetched.append_times)
         done = log.append(batches, now_ms, Origin.FOLLOWER, may_block=may_block)
+        log.replicated_bytes += done.size
     said = unended_in(fetched)
     if log.is_news(said):
         log.count_unended(said)

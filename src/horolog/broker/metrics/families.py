@@ -34,13 +34,14 @@ _KIND: Final = ("type", "state")
 MESSAGES_IN: Final = Family(
     "kafka_server_brokertopicmetrics_messagesin_total",
     "counter",
-    "Records appended since the broker was started; without a topic, of all topics.",
+    "Records of producers appended since the broker was started; without a topic, of all topics.",
     _TOPIC,
 )
 BYTES_IN: Final = Family(
     "kafka_server_brokertopicmetrics_bytesin_total",
     "counter",
-    "Bytes of record batches appended, as they are stored; without a topic, of all topics.",
+    "Bytes of producers' record batches appended, as they are stored; without a topic, of all "
+    "topics.",
     _TOPIC,
 )
 BYTES_OUT: Final = Family(
@@ -48,6 +49,17 @@ BYTES_OUT: Final = Family(
     "counter",
     "Bytes of records in Fetch responses; without a topic, of all topics.",
     _TOPIC,
+)
+REPLICATION_BYTES_IN: Final = Family(
+    "kafka_server_brokertopicmetrics_replicationbytesin_total",
+    "counter",
+    "Bytes of record batches copied from other brokers: from leaders in a cluster, or from the "
+    "source of a shadow.",
+)
+REPLICATION_BYTES_OUT: Final = Family(
+    "kafka_server_brokertopicmetrics_replicationbytesout_total",
+    "counter",
+    "Bytes of records in Fetch responses to replicas, in a cluster.",
 )
 FAILED_PRODUCE: Final = Family(
     "kafka_server_brokertopicmetrics_failedproducerequests_total",

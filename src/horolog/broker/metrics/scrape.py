@@ -106,6 +106,7 @@ class Scrape:
         broker = self._broker
         now_ms = broker.clock.now_ms()
         served = offline = followed = every = 0
+        replicated = broker.traffic.deleted_replicated_bytes
         in_cluster = broker.condition is not None
         topics = []
         for topic in broker.topics:
@@ -133,6 +134,7 @@ class Scrape:
                     kept[partition.log.oddly_kept] += 1
                 numbers.append(_numbers_of(partition, now_ms))
                 counts.append(partition.log.active.counts)
+                replicated += partition.log.replicated_bytes
                 if by_partition:
                     for family, number in zip(_SUMMED, numbers[-1], strict=True):
                         found.add(family, number, topic.name, index)
@@ -162,6 +164,8 @@ class Scrape:
         )
         for family, number in (
             *(() if in_cluster else alone),
+            (of.REPLICATION_BYTES_IN, replicated),
+            (of.REPLICATION_BYTES_OUT, broker.traffic.replication_bytes_out),
             (of.PARTITIONS, served),
             (of.OFFLINE_REPLICAS, offline),
             (of.TOPICS, len(topics)),

@@ -108,6 +108,7 @@ class AppendableLog(ReadableLog):
         "is_settled",
         "producers",
         "removed_files",
+        "replicated_bytes",
         "stamps",
         "topic_id",
         "truncated_to",
@@ -150,6 +151,8 @@ class AppendableLog(ReadableLog):
         self.cleaning_to = parts.cleaning_to
         """Offset up to which a pass that has not ended may have removed records."""
         """All records before this offset were cleaned; None if it never was."""
+        self.replicated_bytes = 0
+        """Bytes of a source's batches that were appended since the log was opened."""
         self.is_of_cluster = False
         """Whether controllers decide its role: truncations are usual, and set nothing aside."""
         self.truncated_to: int | None = None
