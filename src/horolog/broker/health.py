@@ -66,13 +66,9 @@ async def wrong_with(broker: BrokerParts, sees: Callable[[str], bool] = _everyth
             await turns.pause()
             partition = broker.partitions.find(topic.name, index)
             if partition is None:
-                name = f"{topic.name}-{index}"
-                reason = broker.partitions.why_unreadable(topic.name, index)
-                if reason is None:
-                    if condition is not None:  # it has no replica here
-                        continue
-                    reason = broker.partitions.why_offline(topic.name, index)
-                wrong.append(Wrong("offline", name, None, reason[:_LONGEST]))
+                if condition is None:  # else it has no replica here
+                    reason = broker.partitions.why_offline(topic.name, index)[:_LONGEST]
+                    wrong.append(Wrong("offline", f"{topic.name}-{index}", None, reason))
             else:
                 served.append(partition)
                 wrong += _wrong_with_partition(broker, partition)

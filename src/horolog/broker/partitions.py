@@ -115,11 +115,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
 
     def why_offline(self, topic: str, index: int) -> str:
         """Return the reason why a partition of a topic is not served."""
-        return self.why_unreadable(topic, index) or "it has no log here"
-
-    def why_unreadable(self, topic: str, index: int) -> str | None:
-        """Return the reason if the log of a partition is here and could not be opened."""
-        return self._log_dir.unreadable.get(TopicPartition(topic, index))
+        return self._log_dir.unreadable.get(TopicPartition(topic, index), "it has no log here")
 
     def values(self) -> ValuesView[Partition]:
         """Return all served partitions."""

@@ -9,7 +9,7 @@ import pytest
 
 from horolog.broker.cluster.placement import ClusterPlacement
 from horolog.config import Endpoint
-from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.metadata import Image
 from horolog.metadata.topics import Topic
 from horolog.schemas.metadata import (
@@ -50,11 +50,7 @@ class Cluster:
     def __init__(self) -> None:
         self.image = Image()
         self.served: dict[tuple[str, int], Any] = {}
-        self.unreadable: dict[tuple[str, int], str] = {}
-        partitions: Any = SimpleNamespace(
-            find=lambda *key: self.served.get(key),
-            why_unreadable=lambda *key: self.unreadable.get(key),
-        )
+        partitions: Any = SimpleNamespace(find=lambda *key: self.served.get(key))
         self.placement = ClusterPlacement(3, self, partitions)
         self.apply(
             registration(1, "PLAINTEXT", "INTERNAL"),
@@ -142,16 +138,9 @@ def test_epochs_are_checked_before_who_leads(cluster: Cluster) -> None:
     assert cluster.refusal(1, 6) == ErrorCode.unknown_leader_epoch
 
 
-def test_what_does_not_exist_is_unknown_and_an_unreadable_log_is_a_storage_error(
-    cluster: Cluster,
-) -> None:
+def test_what_does_not_exist_is_unknown(cluster: Cluster) -> None:
     assert cluster.refusal(3) == ErrorCode.unknown_topic_or_partition
     assert cluster.refusal(0, topic="u") == ErrorCode.unknown_topic_or_partition
-    cluster.unreadable["t", 0] = "it is damaged"
-    with pytest.raises(StorageFailed, match="t-0 is offline: it is damaged"):
-        cluster.placement.led("t", 0)
-    cluster.unreadable["t", 1] = "it is damaged"
-    assert cluster.refusal(1) == ErrorCode.not_leader_or_follower, "another broker leads it"
 
 
 def test_clients_are_sent_to_the_leader_on_the_listener_that_they_use(cluster: Cluster) -> None:

@@ -63,9 +63,7 @@ class State:
         self.internal: list[str] = []
         self.why_no_controller: str | None = None
         self.refused: dict[tuple[str, int], str] = {}
-        found: Any = SimpleNamespace(
-            find=lambda *key: self.served.get(key), why_unreadable=lambda *key: None
-        )
+        found: Any = SimpleNamespace(find=lambda *key: self.served.get(key))
         self.condition = ClusterCondition(
             HERE,
             self,

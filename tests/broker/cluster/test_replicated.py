@@ -17,7 +17,7 @@ from running_broker import NOW_MS
 from scripted_broker import HangUp
 from scripted_controller import ScriptedController
 
-from horolog.errors import ErrorCode
+from horolog.errors import ErrorCode, StorageFailed
 from horolog.schemas.metadata import PartitionRecord
 from horolog.wire import ApiKey
 
@@ -272,6 +272,31 @@ def test_a_wiped_directory_comes_back_as_an_empty_replica(three: Three) -> None:
     assert three.are_equal(1, 2, 3, end=end)
     place = three.state().replicas.index(1)
     assert eventually(lambda: three.state().directories[place] == broker.node.directory_id)
+
+
+@pytest.mark.parametrize("is_directory", [True, False])
+def test_a_replica_that_cannot_be_opened_refuses_the_start(
+    three: Three, is_directory: bool
+) -> None:
+    """Elected for it, the broker would leave the partition without a leader."""
+    create(three, (1, 2, 3), min_insync_replicas="2")
+    three.produce(3)
+    three.kill(1)
+    path = three.path / "1" / "t-0"
+    if is_directory:
+        (path / "partition.metadata").write_text("version: 0\ntopic_id: what\n")
+    else:
+        shutil.rmtree(path)
+        path.write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(StorageFailed, match=r"cannot be opened: t-0 .*move these directories"):
+            three.start(1)
+        three.quorum.expire(1)
+        assert three.leader().node_id == 2
+    path.rename(three.path / "moved")
+    end = three.produce(1)
+    three.start(1)
+    assert three.are_equal(1, 2, 3, end=end)
 
 
 def test_a_topic_made_again_while_a_broker_was_down_is_another_one(three: Three) -> None:

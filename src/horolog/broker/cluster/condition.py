@@ -197,7 +197,7 @@ class ClusterCondition:
             wrong.append(Wrong("no-controller", here, None, reason))
         wrong += [Wrong("internal-topics", here, None, text) for text in self._internal()]
         for (topic, index), reason in list(self._refused().items()):
-            if sees(topic) and self._partitions.why_unreadable(topic, index) is None:
+            if sees(topic):
                 text = f"it cannot lead or follow: {reason}"
                 wrong.append(Wrong("offline", f"{topic}-{index}", None, text))
         found = await self.numbers(turns)

@@ -41,7 +41,7 @@ from horolog.client.fetch_session import FetchingReplica
 from horolog.client.security import Security
 from horolog.clock import Clock
 from horolog.config import BrokerConfig, Endpoint, Settings
-from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.errors import ErrorCode, RequestRefused, StorageFailed, listed
 from horolog.metadata.image_changes import Changes
 from horolog.metadata.rows import Stored
 from horolog.metadata.topics import Topic, TopicRegistry
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _SECRET_BYTES: Final = 32
+_MOST_NAMED: Final = 5
 _LOOK_S: Final = 0.5
 """Time between two looks at the disk's failures."""
 
@@ -161,7 +162,7 @@ class ClusterNode:
 
         Raises:
             Misconfigured: a setting is unusable.
-            StorageFailed: the disk refused.
+            StorageFailed: the disk refused, or a replica cannot be opened.
         """
         image = self.view.image
         rules = TopicSettings(self.node_id, self.settings.static)
@@ -191,8 +192,10 @@ class ClusterNode:
         for recovery in log_dir.recoveries:
             for warning in recovery.warnings:
                 _LOG.warning("%s", warning)
-        for partition, why in log_dir.unreadable.items():
-            _LOG.error("%s is not served until the next start: %s", partition, why)
+        if log_dir.unreadable:
+            # Unfenced, it would be elected for them, and the partitions had no leader.
+            await self._loop.run_in_executor(resources.workers, log_dir.close)
+            raise StorageFailed(_refusal(log_dir.unreadable))
         return OpenedLogs(
             settings=settings,
             log_dir=log_dir,
@@ -400,6 +403,19 @@ class ClusterNode:
         await self.others.close()
         await self.membership.close()
         self._directory.lock.close()
+
+
+def _refusal(unreadable: Mapping[TopicPartition, str]) -> str:
+    """Return why a broker with replicas that cannot be opened does not start."""
+    for partition, why in unreadable.items():
+        _LOG.error("%s cannot be opened: %s", partition, why)
+    directories = listed([str(partition) for partition in unreadable], _MOST_NAMED)
+    why = next(iter(unreadable.values()))
+    return (
+        f"replicas of this broker cannot be opened: {directories} ({why}). The broker stays out of "
+        "the cluster, so that others lead. Repair the disk, or move these directories out of "
+        "log.dirs: where another replica leads, it fills them again; else their records are lost"
+    )
 
 
 def _between(endpoints: Sequence[Endpoint], name: str) -> Endpoint:

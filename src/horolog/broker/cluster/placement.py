@@ -17,7 +17,7 @@ from horolog.broker.placement.placement import (
     PlacedPartition,
 )
 from horolog.config import Endpoint
-from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.metadata.image import Image
 from horolog.metadata.topics import Topic, unknown_topic
 from horolog.schemas.metadata import BrokerEndpoint, PartitionRecord, RegisterBroker
@@ -69,7 +69,6 @@ class ClusterPlacement:
         Raises:
             RequestRefused: it does not exist (3), another broker leads it or the log has not taken
                 its role yet (6), or its leader epoch is not the client's (74, 75).
-            StorageFailed: it is led here, and its log cannot be read.
         """
         its = self._view.image.topics.get(topic)
         placed = None if its is None else its.partitions.get(index)
@@ -84,10 +83,6 @@ class ClusterPlacement:
                     log.check_epoch(leader_epoch)
                 return partition
         _check_epoch(placed, topic, leader_epoch)
-        if placed.leader == self._node_id and partition is None:
-            reason = self._partitions.why_unreadable(topic, index)
-            if reason is not None:
-                raise StorageFailed(f"{topic}-{index} is offline: {reason}")
         raise RequestRefused(
             ErrorCode.not_leader_or_follower,
             f"{topic}-{index} is led by broker {placed.leader} in epoch {placed.leader_epoch}",

@@ -217,7 +217,7 @@ class Roles:
         try:
             await self._obey(key, wanted)
         except HorologError as error:
-            if isinstance(error, StorageFailed) and not self._partitions.why_unreadable(*key):
+            if isinstance(error, StorageFailed):
                 self.failure = f"{key[0]}-{key[1]} cannot take its role: {error}"
             if key not in self.complaints:
                 _LOG.error("%s-%d cannot take its role: %s", *key, error)

@@ -120,11 +120,7 @@ class Scrape:
                 partition = broker.partitions.find(topic.name, index)
                 if partition is None:
                     until.append(None)
-                    is_unreadable = not in_cluster
-                    if in_cluster:
-                        reason = broker.partitions.why_unreadable(topic.name, index)
-                        is_unreadable = reason is not None
-                    offline += is_unreadable
+                    offline += not in_cluster  # else it has no replica here
                     continue
                 complete = broker.partitions.complete.until(topic, partition)
                 until.append(complete.ms)
