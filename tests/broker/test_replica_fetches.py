@@ -306,6 +306,19 @@ def test_a_session_gives_news_to_the_log_end(led: LedPartitions) -> None:
     assert session.fetch() == {}
 
 
+def test_a_high_watermark_found_before_a_wait_is_told_after_it(led: LedPartitions) -> None:
+    led.change(isr=(1, 3))
+    led.fence(2)
+    session = ReplicaSession(led)
+    session.fetch({0: 0})
+    led.broker.append("t", batch(NOW_MS))
+    assert session.fetch()[0].high_watermark == 0
+    led.reach(1, 3)
+    found = session.fetch({0: 1}, max_wait_ms=1, min_bytes=1)
+    assert found[0].high_watermark == led.partition().log.high_watermark == 1
+    assert session.fetch(max_wait_ms=1, min_bytes=1) == {}
+
+
 def test_idle_partitions_of_a_session_are_noted_now_and_then(led: LedPartitions) -> None:
     session = ReplicaSession(led)
     session.fetch({0: 0, 1: 0, 2: 0})

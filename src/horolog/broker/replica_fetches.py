@@ -264,7 +264,11 @@ class _ReplicaReading:
 
         An append since the last note counts from that one on, as late as it may be.
         """
-        if not (self.may_fetch and known.is_same):
+        is_told = (
+            requested.high_watermark == known.high_watermark
+            and requested.log_start_offset == known.log_start_offset
+        )  # a look before a wait finds offsets that are told by the look after it
+        if not (self.may_fetch and is_told and known.is_same):
             return False
         if self._is_arrival and self._now_ms >= known.until_ms:
             try:
