@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from controller_asker import split_batches
 from patience import eventually
 from raw_connection import RawConnection
 from tools.cluster import Cluster, ServerProcess, running_cluster
 from tools.golden.scenarios import QUIET
 from tools.peers.kafka import BEFORE_NEWEST, LAST_WITH_OLD_FORMATS, NEWEST
 
+from horolog.record.batch import parse_header
+from horolog.record.builder import read_values
+from horolog.schemas.metadata import BrokerChange, Record, decode
 from horolog.wire import ApiKey
 
 pytestmark = pytest.mark.interop
@@ -117,6 +124,56 @@ def test_a_horolog_has_no_partitions_before_internal_topics_are_made(tmp_path: P
         assert eventually(lambda: refusal_of(admin, assigned) is None)
         assert eventually(lambda: coordinators_of(ours) == [0, 0])
     finally:
+        cluster.close()
+
+
+def records_of(node: ServerProcess) -> list[Record]:
+    """The records of the metadata log, as a broker has it on disk."""
+    data = (node.log_dir / "__cluster_metadata-0" / f"{0:020}.log").read_bytes()
+    return [
+        decode(value or b"")
+        for batch in split_batches(data)
+        if not parse_header(batch).is_control
+        for value in read_values(batch)
+    ]
+
+
+def ask_for_coordinators(node: ServerProcess, until: threading.Event) -> None:
+    """Be a client that uses a group and a transaction as soon as a broker answers."""
+    while not until.is_set():
+        with suppress(OSError, AssertionError):
+            coordinators_of(node)
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("peer", [NEWEST, BEFORE_NEWEST])
+def test_horologs_are_cordoned_before_the_first_kafka_is_alive(tmp_path: Path, peer: str) -> None:
+    """Its clients may ask for coordinators at once, and it asks the controllers for the topics."""
+    cluster = Cluster(tmp_path, "hhk", peer=peer)
+    *ours, kafka = cluster.nodes
+    ended = threading.Event()
+    client = threading.Thread(target=ask_for_coordinators, args=(kafka, ended))
+    try:
+        cluster.format()
+        for node in (*cluster.controllers, *ours):
+            node.start()
+        cluster.wait_for_brokers({1, 2})
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+        assert refusal_of(admin, NewTopic("before", 2, replication_factor=2)) is None
+        kafka.start()
+        client.start()
+        assert eventually(lambda: set(INTERNAL) <= admin.list_topics(timeout=10).topics.keys())
+        found = admin.list_topics(timeout=10).topics
+        for name in INTERNAL:
+            assert [its.replicas for its in found[name].partitions.values()] == [[3]] * 3
+        assert eventually(lambda: refusal_of(admin, NewTopic("t", 6, replication_factor=1)) is None)
+        changes = [it for it in records_of(ours[0]) if isinstance(it, BrokerChange)]
+        alive = next(at for at, it in enumerate(changes) if it.broker_id == 3 and it.fenced == -1)
+        assert {it.broker_id for it in changes[:alive] if it.cordoned} == {1, 2}
+    finally:
+        ended.set()
+        if client.ident is not None:
+            client.join()
         cluster.close()
 
 

@@ -185,6 +185,32 @@ async def test_a_refusal_is_said_and_tried_again() -> None:
     assert cluster.internal.complaints == []
 
 
+@on_loop
+async def test_a_broker_of_kafka_that_starts_is_waited_for_a_minute() -> None:
+    cluster = Cluster(registered(1, fenced=True))
+    internal = cluster.internal
+    assert internal.cordoned == (DIRECTORY,)
+    assert "has registered, and is not alive yet" in internal.complaints[0]
+    cluster.now_ms += WAIT_MS
+    cluster.apply(registered(6, is_horolog=True))
+    await cluster.work()
+    assert (internal.cordoned, internal.complaints, cluster.asked) == ((), [], [])
+    cluster.apply(m.UnfenceBroker(1, 10))
+    assert internal.cordoned == (DIRECTORY,)
+
+
+@on_loop
+async def test_a_broker_of_kafka_that_is_down_keeps_nothing_away_until_it_registers_anew() -> None:
+    cluster = Cluster(registered(1))
+    internal = cluster.internal
+    cluster.apply(m.FenceBroker(1, 10))
+    assert internal.cordoned == ()
+    cluster.apply(registered(1, fenced=True)._replace(broker_epoch=11))
+    assert internal.cordoned == (DIRECTORY,)
+    await cluster.work()
+    assert cluster.asked == [], "fenced brokers are given nothing"
+
+
 @pytest.mark.parametrize(
     ("asked", "before", "after"),
     [("auto", (DIRECTORY,), ()), ("true", (DIRECTORY,), (DIRECTORY,)), ("false", (), ())],

@@ -11,11 +11,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from batches import batch
 from controller_asker import ControllerAsker
 from joined_broker import JoinedBroker, format_directory, settings_of
 from patience import eventually
 from raw_connection import RawConnection
-from running_broker import RunningBroker
+from running_broker import NOW_MS, RunningBroker
 from scripted_controller import ScriptedController
 
 from horolog.broker.cluster.lifecycle import BrokerState
@@ -25,7 +26,7 @@ from horolog.schemas.metadata import FeatureLevel
 from horolog.wire import ApiKey
 
 STALE_BROKER_EPOCH, DUPLICATE, UNSUPPORTED, INCONSISTENT = 77, 101, 35, 104
-INVALID_REGISTRATION = 119
+INVALID_REGISTRATION, NOT_LEADER = 119, 6
 
 
 STALE = {
@@ -34,6 +35,8 @@ STALE = {
     "is_fenced": True,
     "should_shut_down": False,
 }
+
+TAKEN = {"error_code": DUPLICATE, "broker_epoch": -1}
 
 
 @pytest.fixture
@@ -83,6 +86,19 @@ def test_the_offset_of_heartbeats_is_never_ahead_of_what_is_applied(
     )
 
 
+def test_a_port_that_has_changed_at_a_restart_is_registered(
+    quorum: ScriptedController, tmp_path: Path
+) -> None:
+    with JoinedBroker(tmp_path / "1", quorum) as broker:
+        before = quorum.image.brokers[1]
+    quorum.expire(1)
+    with JoinedBroker(tmp_path / "1", quorum) as broker:
+        after = quorum.image.brokers[1]
+        assert after.broker_epoch > before.broker_epoch
+        assert after.incarnation_id != before.incarnation_id
+        assert [it.port for it in after.endpoints] == [broker.port]
+
+
 def test_the_first_broker_of_kafka_cordons_the_directory_before_the_next_heartbeat_is_due(
     quorum: ScriptedController, tmp_path: Path
 ) -> None:
@@ -90,8 +106,26 @@ def test_the_first_broker_of_kafka_cordons_the_directory_before_the_next_heartbe
     with JoinedBroker(tmp_path / "1", quorum, settings=later):
         assert not quorum.image.brokers[1].cordoned
         with ControllerAsker(quorum.bootstrap, quorum.cluster_id) as kafka:
-            kafka.join(2)  # it does not announce `horolog.replication`
+            assert not kafka.register(2).error_code  # without `horolog.replication`
         assert eventually(lambda: quorum.image.brokers[1].cordoned)
+        assert quorum.image.brokers[2].fenced, "its clients find this broker cordoned"
+
+
+def test_a_broker_that_joins_is_cordoned_before_it_is_unfenced(
+    quorum: ScriptedController, tmp_path: Path
+) -> None:
+    with ControllerAsker(quorum.bootstrap, quorum.cluster_id) as kafka:
+        kafka.join(2)
+    quorum.kept_fenced.add(1)
+    started: list[JoinedBroker] = []
+    start = starting(tmp_path / "1", quorum, started)
+    assert eventually(lambda: 1 in quorum.image.brokers and quorum.image.brokers[1].cordoned)
+    quorum.kept_fenced.clear()
+    start.join()
+    its = [started[0].node.directory_id]
+    beats = quorum.asked(ApiKey.BROKER_HEARTBEAT)
+    assert all(list(it.cordoned_log_dirs) == its for it in beats if it.broker_id == 1)
+    started[0].stop()
 
 
 def starting(
@@ -129,10 +163,7 @@ def test_a_request_that_waits_is_dropped_when_the_start_fails(
     quorum: ScriptedController, tmp_path: Path
 ) -> None:
     quorum.kept_fenced.add(1)
-    quorum.answers[ApiKey.BROKER_REGISTRATION] = lambda request, usual: {
-        "error_code": DUPLICATE,
-        "broker_epoch": -1,
-    }
+    quorum.answers[ApiKey.BROKER_REGISTRATION] = lambda request, usual: TAKEN
     settings = {"initial.broker.registration.timeout.ms": "1"}
     with pytest.raises(HorologError, match="registered by another process"):
         JoinedBroker(tmp_path / "1", quorum, settings=settings)
@@ -246,6 +277,48 @@ def test_a_broker_that_is_not_known_any_more_registers_anew(
         True,
     )
     assert eventually(lambda: not quorum.image.brokers[1].fenced)
+
+
+def test_a_registration_that_was_removed_is_made_anew_and_nothing_is_lost(
+    quorum: ScriptedController, broker: JoinedBroker
+) -> None:
+    """A broker of Apache Kafka stays away until it is started again."""
+    quorum.create_topic("t", [[1]])
+    assert eventually(lambda: broker.produce("t", batch(NOW_MS)).error_code == 0)
+    epoch = quorum.image.brokers[1].broker_epoch
+    with ControllerAsker(quorum.bootstrap, quorum.cluster_id) as operator:
+        assert operator.ask(ApiKey.UNREGISTER_BROKER, broker_id=1).error_code == 0
+    assert eventually(lambda: 1 in quorum.image.brokers and not quorum.image.brokers[1].fenced)
+    assert quorum.image.brokers[1].broker_epoch > epoch
+    assert eventually(lambda: broker.produce("t", batch(NOW_MS)).error_code == 0)
+    assert broker.count("t") == 2
+
+
+def test_another_process_under_this_id_is_the_one_that_leads(
+    quorum: ScriptedController, broker: JoinedBroker
+) -> None:
+    quorum.create_topic("t", [[1]])
+    assert eventually(lambda: broker.produce("t", batch(NOW_MS)).error_code == 0)
+    leader_epoch = quorum.image.topics["t"].partitions[0].leader_epoch
+    epoch = quorum.image.brokers[1].broker_epoch
+    quorum.answers[ApiKey.BROKER_HEARTBEAT] = lambda request, usual: (
+        STALE if request.broker_epoch == epoch else usual()
+    )
+    quorum.answers[ApiKey.BROKER_REGISTRATION] = lambda request, usual: (
+        usual() if request.listeners[0].port == 19_001 else TAKEN
+    )
+    quorum.expire(1)
+    with ControllerAsker(quorum.bootstrap, quorum.cluster_id) as other:
+        assert not other.register(1, log_dirs=[broker.node.directory_id]).error_code
+        assert not other.heartbeat(1).is_fenced
+        end = quorum.log.end
+        assert quorum.image.topics["t"].partitions[0].leader_epoch > leader_epoch
+        assert eventually(lambda: broker.node.view.offset >= end)
+        assert broker.produce("t", batch(NOW_MS)).error_code == NOT_LEADER
+        assert "registered by another process" in broker.node.status()
+    del quorum.answers[ApiKey.BROKER_REGISTRATION]
+    quorum.expire(1)
+    assert eventually(lambda: broker.produce("t", batch(NOW_MS)).error_code == 0)
 
 
 def stale_once(quorum: ScriptedController) -> Callable[[Any, Any], Mapping[str, Any]]:

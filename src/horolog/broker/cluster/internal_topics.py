@@ -2,8 +2,10 @@
 
 Controllers would spread a missing internal topic over all brokers at its first use. So each horolog
 creates the missing ones by assignment to brokers of Apache Kafka, and cordons its directory until
-they exist (KIP-1066). Before `metadata.version` 30 directories cannot be cordoned: the broker stays
-fenced instead. Where no other broker than horolog exists, no internal topic is made.
+they exist (KIP-1066). It does so once a broker of Kafka has registered: the first client of that
+one may be faster than the next heartbeat here. Before `metadata.version` 30 directories cannot be
+cordoned: the broker stays fenced instead. Where no other broker than horolog exists, no internal
+topic is made.
 """
 
 import asyncio
@@ -25,7 +27,10 @@ from horolog.wire.api import ApiKey
 FIRST_WITH_CORDONS: Final = 30
 """Level of `metadata.version` from which on directories can be cordoned, 4.3-IV0."""
 WAIT_MS: Final = 60_000
-"""Time to wait for as many brokers of Apache Kafka as the replication factor asks for."""
+"""Time to wait for as many brokers of Apache Kafka as the replication factor asks for.
+
+So long a fenced one counts as starting; later, or once it was alive, it is down.
+"""
 CREATE_MS: Final = 30_000
 _LOOK_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 10.0
@@ -168,6 +173,8 @@ class InternalTopics:
         self._monotonic_ms = monotonic_ms
         self._state = InternalState((), (), (), has_cordons=True)
         self._since_ms: int | None = None  # when it began to wait for brokers
+        self._starting: dict[tuple[int, int], int | None] = {}
+        """By id and epoch of each broker of Kafka: since when it starts; None once it was alive."""
         self._refusal: str | None = None
         self._changed = asyncio.Event()
         self._pause_s = _LOOK_S
@@ -184,13 +191,38 @@ class InternalTopics:
             return
         wanted = wanted_topics(self._config, image.features)
         state = self._state = internal_state(image, self._node_id, wanted)
-        cluster = self._config.cluster
-        assert cluster is not None
-        is_awaited = bool(state.missing and state.kafkas)
-        if not is_awaited:
+        now_ms = self._monotonic_ms()
+        if not state.missing or not state.kafkas:
             self._since_ms = None
         elif self._since_ms is None:
-            self._since_ms = self._monotonic_ms()
+            self._since_ms = now_ms
+        self._starting = {
+            (it.broker_id, it.broker_epoch): self._starting.get(
+                (it.broker_id, it.broker_epoch), now_ms
+            )
+            if it.fenced
+            else None
+            for it in image.brokers.values()
+            if not is_horolog(it)
+        }
+        self._decide()
+        self._changed.set()
+
+    @property
+    def _is_awaited(self) -> bool:
+        """True if an internal topic is missing that a broker of Kafka has, or will soon have."""
+        return bool(self._state.missing) and (bool(self._state.kafkas) or self._is_one_starting)
+
+    @property
+    def _is_one_starting(self) -> bool:
+        now_ms = self._monotonic_ms()
+        since = (ms for ms in self._starting.values() if ms is not None)
+        return any(now_ms - ms < WAIT_MS for ms in since)
+
+    def _decide(self) -> None:
+        """Decide whether new partitions are kept away."""
+        state, cluster, is_awaited = self._state, self._config.cluster, self._is_awaited
+        assert cluster is not None
         asked = cluster.horolog_cluster_cordoned
         is_cordoned = asked == _ALWAYS or (asked == _IF_MISSING and is_awaited)
         self.cordoned = (self._directory_id,) if is_cordoned and state.has_cordons else ()
@@ -198,11 +230,9 @@ class InternalTopics:
         if (
             not state.has_cordons
             and not cluster.horolog_cluster_internal_replicas
-            and state.kafkas
-            and (state.missing or state.here)
+            and (is_awaited or (state.kafkas and state.here))
         ):
             self.keeps_fenced = next(self._problems())
-        self._changed.set()
 
     @property
     def complaints(self) -> list[str]:
@@ -214,11 +244,13 @@ class InternalTopics:
 
     def _problems(self) -> Iterator[str]:
         state = self._state
-        if state.missing and state.kafkas:
+        if self._is_awaited:
             names = ", ".join(topic.name for topic in state.missing)
             asked = max(topic.replication_factor for topic in state.missing)
             waits = ""
-            if len(state.kafkas) < asked:
+            if not state.kafkas:
+                waits = "; a broker of Apache Kafka has registered, and is not alive yet"
+            elif len(state.kafkas) < asked:
                 waits = (
                     f"; {len(state.kafkas)} of {asked} brokers of Apache Kafka are alive, after a "
                     "minute it is created with those"
@@ -257,10 +289,11 @@ class InternalTopics:
             if self._is_due():
                 await self._create()
                 await asyncio.sleep(self._pause_s)
-            elif self._since_ms is None:
-                await self._changed.wait()
-            else:
+            elif self._is_awaited:
                 await asyncio.sleep(_LOOK_S)
+                self._decide()
+            else:
+                await self._changed.wait()
 
     def _is_due(self) -> bool:
         state = self._state

@@ -286,7 +286,8 @@ class Life:
 
     def _beat(self) -> float:
         """Send a heartbeat; return the seconds until the next one."""
-        has_begun = self._state >= BrokerState.RECOVERY
+        cordoned = self._keeps_away.cordoned
+        is_known = bool(cordoned) or self._state >= BrokerState.RECOVERY
         request = {
             "broker_id": self.registration.node_id,
             "broker_epoch": self._epoch,
@@ -294,7 +295,7 @@ class Life:
             "want_fence": self._wants_fence or self.kept_fenced is not None,
             "want_shut_down": self._wants_shutdown,
             "offline_log_dirs": self._failed_directories,
-            "cordoned_log_dirs": self._keeps_away.cordoned if has_begun else None,
+            "cordoned_log_dirs": cordoned if is_known else None,  # even a fenced one is given some
         }
         try:
             # A new leader of the quorum must hear within the session (KAFKA-14392).
@@ -353,7 +354,8 @@ class Life:
     def _register_anew(self) -> None:
         """Register in a new epoch, because the controllers do not know this one any more.
 
-        All logs are here, and have all that they had: the epoch before is told as a clean one.
+        A broker of Kafka has to be started again for that. All logs are here, and have all that
+        they had: the epoch before is told as a clean one.
         """
         _LOG.warning("broker epoch %d is not known any more: registering anew", self._epoch)
         self._is_fenced = True

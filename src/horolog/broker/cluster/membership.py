@@ -68,7 +68,7 @@ class Membership:
         """Registration and heartbeats; None before there is an image to check them by."""
         session_s = self.config.broker_session_timeout_ms / 1000
         self.waking = Waking(session_s, self._known_s)
-        """Says whether this broker may lead what its metadata say."""
+        """Says whether the metadata are of after the last standstill of this process."""
         self.failed: asyncio.Future[HorologError] = asyncio.get_running_loop().create_future()
         """Done once the node has to stop, with the reason."""
         self.progress = OpeningProgress()
@@ -133,6 +133,13 @@ class Membership:
     def _is_unfenced(self) -> bool:
         here = self.view.broker(self.node_id)
         return here is not None and not here.fenced
+
+    def may_lead(self) -> bool:
+        """Return True if the leaders in the image are those of now, and this broker is one of them.
+
+        After another process has registered under this id, its leaders are not those of this one.
+        """
+        return self._is_applied and self.waking.look()
 
     def broker_epoch(self) -> int:
         """Return the epoch of the registration; -1 before it."""
@@ -208,7 +215,8 @@ class Membership:
         if life.broker_epoch < 0:
             return f"not registered: {life.complaint}"
         if not self._is_applied:
-            return f"the registration in epoch {life.broker_epoch} is not in the metadata yet"
+            why = f"the registration in epoch {life.broker_epoch} is not in the metadata"
+            return why if life.complaint is None else f"{why}: {life.complaint}"
         if life.state is BrokerState.RECOVERY:
             return f"opened {self.progress.loaded} of {self.progress.logs} logs"
         if life.kept_fenced is not None:

@@ -144,17 +144,16 @@ class ClusterNode:
             HorologError: it cannot join; the message says why.
         """
         image = self.view.image
-        await self.membership.join(bound, self.internal)
-        self.internal.look(image)
 
         def look(changes: Changes) -> None:
             """Say at once that new partitions are kept away: any may be placed meanwhile."""
             cordoned = self.internal.cordoned
             self.internal.look(image, changes)
-            if self.internal.cordoned != cordoned:
-                self.life.beat_now()
+            if self.internal.cordoned != cordoned and self.membership.life is not None:
+                self.membership.life.beat_now()
 
         self.view.on_changes.append(look)
+        await self.membership.join(bound, self.internal)
         self.membership.recover()
 
     async def open_logs(self, resources: "Resources", progress: OpeningProgress) -> OpenedLogs:
@@ -211,7 +210,7 @@ class ClusterNode:
     ) -> ClusterPlacement:
         """Return the placement by the image."""
         self.placement = ClusterPlacement(
-            self.node_id, self.view, partitions, self.membership.waking.look
+            self.node_id, self.view, partitions, self.membership.may_lead
         )
         return self.placement
 
