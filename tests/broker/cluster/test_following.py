@@ -281,6 +281,8 @@ GARBAGE: dict[str, dict[str, Any]] = {
     "half a batch": {"records": b"\0\0\0\0\0\0\0\x0a\0\0\0\x40"},
     "text": {"records": b"HTTP/1.1 200 OK" * 20},
     "offsets that cannot be": {"high_watermark": -7, "log_start_offset": -9},
+    "a start behind the end": {"log_start_offset": 11},
+    "numbers at the edge": {"high_watermark": (1 << 63) - 1, "log_start_offset": (1 << 63) - 1},
 }
 
 

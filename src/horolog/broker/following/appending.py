@@ -89,7 +89,8 @@ def take(
 
     Raises:
         WouldBlock: the disk may have to be waited for; there is no effect.
-        RequestRefused: the log does not follow the leader of this epoch any more (6).
+        RequestRefused: the log does not follow the leader of this epoch any more (6), or the leader
+            says that its log starts behind the end of this one (1).
         CorruptBatch: a batch is damaged, or does not belong there; those before it are in the log.
         StorageFailed: the disk refused.
     """
@@ -116,6 +117,13 @@ def take(
     if log.log_start_offset < start:
         log.start_at(start)
     if follows_start and fetched.log_start_offset > log.log_start_offset:
+        if fetched.log_start_offset > log.log_end_offset:
+            # It would have refused the offset that was asked for.
+            raise RequestRefused(
+                ErrorCode.offset_out_of_range,
+                f"the leader says that its log starts at offset {fetched.log_start_offset}, behind "
+                f"the end here, {log.log_end_offset}",
+            )
         # What a leader deletes is committed, whatever it says of its high watermark (KAFKA-9491).
         log.move_high_watermark(fetched.log_start_offset)
         log.start_at(fetched.log_start_offset)
