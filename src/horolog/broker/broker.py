@@ -42,7 +42,7 @@ from horolog.broker.partitions import STAMP_CLOCK_MS, Partitions
 from horolog.broker.placement.alone import advertised
 from horolog.broker.producers import ProducerClients
 from horolog.broker.recent_histories import RecentHistories
-from horolog.broker.scheduling.delayed import Delayed
+from horolog.broker.scheduling.delayed import Delayed, Waiting
 from horolog.broker.scheduling.fair_pool import Checkers, FairPool
 from horolog.broker.settings import LiveSettings
 from horolog.broker.shadow.shadow import Shadow
@@ -127,7 +127,7 @@ class BrokerParts:
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots, clock.monotonic_ms
         )
-        self._delayed: dict[Delayed, None] = {}  # requests that wait
+        self._delayed: dict[Waiting, None] = {}  # requests that wait
         self._ends_delayed = False  # true once the broker stops
         self.topics = TopicRegistry(config.broker_rack)
         for topic in opened.topics:
@@ -404,14 +404,22 @@ class BrokerParts:
     @contextmanager
     def delay(self, delayed: Delayed) -> Iterator[Delayed]:
         """Register a delayed fetch, so that a stop of the broker completes it."""
-        self._delayed[delayed] = None
-        if self._ends_delayed:
-            delayed.end()
+        self.begin_wait(delayed)
         try:
             yield delayed
         finally:
-            del self._delayed[delayed]
+            self.end_wait(delayed)
             delayed.close()
+
+    def begin_wait(self, waiting: Waiting) -> None:
+        """Register a request that waits, so that a stop of the broker completes it."""
+        self._delayed[waiting] = None
+        if self._ends_delayed:
+            waiting.end()
+
+    def end_wait(self, waiting: Waiting) -> None:
+        """Note that a request waits no more."""
+        self._delayed.pop(waiting, None)
 
 
 def _consumer_limits(config: BrokerConfig) -> ConsumerLimits:

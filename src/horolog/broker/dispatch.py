@@ -114,7 +114,7 @@ Handler: TypeAlias = (
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 
 Shortcut: TypeAlias = Callable[
-    [BrokerParts, Peer, bytes], Reply | Coroutine[Any, Any, Reply] | None
+    [BrokerParts, Peer, bytes], "Reply | asyncio.Future[Reply] | Coroutine[Any, Any, Reply] | None"
 ]
 """Answers an authorised frame without decoding it; None without an effect if it cannot."""
 
@@ -230,7 +230,7 @@ class Dispatcher:
                 if isinstance(reply, CoroutineType):
                     return self._begun(reply, peer)
                 if reply is not None:
-                    return cast("Reply", reply)
+                    return cast("Reply | asyncio.Future[Reply | None]", reply)
         header = parse_request_header(frame)
         key, version, _, client_id, position = header
         served = self._served.get(key)

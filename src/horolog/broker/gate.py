@@ -28,7 +28,6 @@ class Gate:
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Buffer, Peer, Answer]] = []
-        self._dispatch: Dispatch | None = None
         self._is_closed = False
 
     def __call__(self, frame: Buffer, peer: Peer) -> "Reply | Answer | None":
@@ -37,8 +36,6 @@ class Gate:
         Raises:
             Hangup: the broker stops, or too many requests wait.
         """
-        if self._dispatch is not None:  # a connection that has seen the gate just before
-            return self._dispatch(frame, peer)
         header = parse_request_header(frame)
         if header.api_key is ApiKey.API_VERSIONS:
             return _versions(header)
@@ -49,13 +46,11 @@ class Gate:
         return answer
 
     def slowly(self, frame: Buffer, peer: Peer) -> Answer:
-        """Return the future answer to a request with many fields."""
-        assert self._dispatch is not None
-        return self._dispatch.slowly(frame, peer)
+        """Do not answer: the gate decodes no request."""
+        raise AssertionError("a gate counts no fields")
 
     def open(self, dispatch: Dispatch) -> None:
-        """Answer the requests that wait, and all later ones, by a dispatcher."""
-        self._dispatch = dispatch
+        """Answer the requests that wait by a dispatcher, which is given the later ones."""
         waiting, self._waiting = self._waiting, []
         for frame, peer, answer in waiting:
             if not answer.done():

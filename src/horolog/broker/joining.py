@@ -12,6 +12,7 @@ from horolog.broker.cluster.node import ClusterNode
 from horolog.broker.gate import Gate
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
+from horolog.network.dispatching import Dispatch
 from horolog.network.request_times import RequestTimes
 from horolog.network.server import Server
 from horolog.storage.log_dir.log_dir import OpeningProgress
@@ -80,6 +81,11 @@ class EarlyServer:
         broker = self._broker = await BrokerParts.join(self._node, self._resources, progress)
         self._node.reload(self.server.load_tls, self.server.reconsider)
         return broker
+
+    def open(self, dispatch: Dispatch) -> None:
+        """Have all requests answered, those that wait first."""
+        self.gate.open(dispatch)
+        self.server.dispatch_to(dispatch)
 
     async def abort(self) -> None:
         """Close everything as a crash would."""

@@ -190,7 +190,7 @@ class Service:
             undo.push_async_callback(service._stop_background, is_clean=False)
             await broker.node.start()
             if early is not None:
-                early.gate.open(served)
+                early.open(served)
             undo.pop_all()
         if load_kernels:
             loop = asyncio.get_running_loop()

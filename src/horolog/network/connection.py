@@ -63,9 +63,9 @@ _PRODUCE_KEY = b"\x00\x00"
 _NOT_YET: Reply = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Shared:
-    """State that all connections of a server share.
+    """State that all connections of a server share; only `dispatch` changes.
 
     `principal_of` is called once there is a transport, after a TLS handshake if any. It returns the
     principal if the listener knows it (an anonymous one, or the name in a certificate), and None if

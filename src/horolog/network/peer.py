@@ -103,13 +103,21 @@ class Peer:
     @contextmanager
     def when_gone(self, call: Callable[[], None]) -> Iterator[None]:
         """Call `call` if the client disconnects within the block."""
-        self._on_gone[call] = None
+        self.call_when_gone(call)
         try:
-            if self.is_gone:
-                call()
             yield
         finally:
-            self._on_gone.pop(call, None)
+            self.forget_call(call)
+
+    def call_when_gone(self, call: Callable[[], None]) -> None:
+        """Call `call` once the client disconnects, unless `forget_call` comes first."""
+        self._on_gone[call] = None
+        if self.is_gone:
+            call()
+
+    def forget_call(self, call: Callable[[], None]) -> None:
+        """Do not call `call` any more."""
+        self._on_gone.pop(call, None)
 
     def leave(self) -> None:
         """Note that the client has disconnected, and make the calls registered for that."""

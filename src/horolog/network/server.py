@@ -101,6 +101,10 @@ class Server:
         """Number of connections beyond which one is refused."""
         return min(self._config_now().max_connections, self._most_connections)
 
+    def dispatch_to(self, dispatch: Dispatch) -> None:
+        """Have all requests that arrive from now on answered by another dispatcher."""
+        self.shared.dispatch = dispatch
+
     def listen(self) -> tuple[Endpoint, ...]:
         """Accept connections; return the endpoints with their bound ports.
 

@@ -28,7 +28,12 @@ from horolog.broker.authorisation import TOPIC, TRANSACTIONAL_ID, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.coordinators.admission import Admitted, admit, transactional_header
 from horolog.broker.dispatch import Apart, Request, api, shortcut
-from horolog.broker.handlers.replicated import Replicating, check_in_sync, unreplicated
+from horolog.broker.handlers.replicated import (
+    Acknowledging,
+    Replicating,
+    check_in_sync,
+    unreplicated,
+)
 from horolog.broker.partition import Partition
 from horolog.buffers import Buffer
 from horolog.config import Endpoint
@@ -272,7 +277,7 @@ def _not_replicated(
 @shortcut(ApiKey.PRODUCE)
 def produce_single(
     broker: BrokerParts, peer: Peer, frame: bytes
-) -> Reply | Coroutine[Any, Any, Reply] | None:
+) -> "Reply | asyncio.Future[Reply] | Coroutine[Any, Any, Reply] | None":
     """Append to one partition without decoding the request by its schema.
 
     Returns:
@@ -352,24 +357,29 @@ async def _append_admitted(
     return _single_appended(broker, asked, appended, partition, peer.host)
 
 
-async def _single_replicated(
+def _single_replicated(
     broker: BrokerParts,
     asked: SingleProduce,
     appended: Appended,
     partition: Partition,
     leading: "Leading",
     peer: Peer,
-) -> Reply:
-    """Answer once the in-sync replicas have the batch."""
+) -> "asyncio.Future[Reply]":
+    """Return the answer, which is there once the in-sync replicas have the batch."""
     reply = _single_appended(broker, asked, appended, partition, peer.host)
-    waiting = {partition: Replicating(appended.next_offset, leading)}
-    refusals = await unreplicated(broker, peer, waiting, asked.timeout_ms)
-    if not refusals:
-        return reply
-    base_offset, _, time_ms, start_offset = appended[:4]
-    outcome = ProducedPartition(asked.partition, 0, base_offset, time_ms, start_offset)
-    outcome = _not_replicated(broker, outcome, partition, refusals[partition], peer)
-    return _single(broker, asked, outcome, peer)
+
+    def finish(error: HorologError | None) -> Reply:
+        if error is None:
+            return reply
+        base_offset, _, time_ms, start_offset = appended[:4]
+        outcome = ProducedPartition(asked.partition, 0, base_offset, time_ms, start_offset)
+        outcome = _not_replicated(broker, outcome, partition, error, peer)
+        return _single(broker, asked, outcome, peer)
+
+    replicating = Replicating(appended.next_offset, leading)
+    waiting = Acknowledging(broker, peer, partition, replicating, asked.timeout_ms, finish)
+    waiting.on_gone()  # the high watermark may have moved with the append
+    return waiting.answer
 
 
 def _single_appended(

@@ -1,7 +1,7 @@
 """Waits until replicas of led partitions have what was appended, or deleted."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from horolog.broker.broker import BrokerParts
@@ -9,6 +9,7 @@ from horolog.broker.partition import Partition
 from horolog.broker.scheduling.delayed import Delayed, Growing, Mark
 from horolog.errors import BatchRefused, ErrorCode, HorologError, RequestRefused
 from horolog.network.peer import Peer
+from horolog.network.reply import Reply
 
 if TYPE_CHECKING:
     from horolog.replication.leading import Leading
@@ -63,21 +64,85 @@ async def unreplicated(
             if await delayed.reached(offsets):
                 break
     refusals: dict[Partition, HorologError] = {}
-    for partition, (offset, leading) in waiting.items():
-        if not _is_led(partition, leading):
-            refusals[partition] = _why_gone(broker, partition)
-        elif partition.mark(mark) < offset:
-            refusals[partition] = RequestRefused(
-                ErrorCode.request_timed_out,
-                f"the replicas of {partition.name} have not reached offset {offset} yet",
-            )
-        elif mark is Mark.HIGH_WATERMARK and not leading.is_enough:
-            refusals[partition] = RequestRefused(
-                ErrorCode.not_enough_replicas_after_append,
-                f"{partition.name} has fewer in-sync replicas than acks=all needs, which is "
-                f"{leading.effective_min_isr}",
-            )
+    for partition, replicating in waiting.items():
+        refusal = _refusal(broker, partition, replicating, mark)
+        if refusal is not None:
+            refusals[partition] = refusal
     return refusals
+
+
+class Acknowledging:
+    """Answer to one append that waits until the in-sync replicas have it, without a task.
+
+    Args:
+        finish: returns the answer, given the error where the replicas do not have it.
+    """
+
+    __slots__ = ("_broker", "_finish", "_partition", "_peer", "_replicating", "_timer", "answer")
+
+    def __init__(
+        self,
+        broker: BrokerParts,
+        peer: Peer,
+        partition: Partition,
+        replicating: Replicating,
+        timeout_ms: int,
+        finish: Callable[[HorologError | None], Reply],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[Reply] = loop.create_future()
+        self._broker = broker
+        self._peer = peer
+        self._partition = partition
+        self._replicating = replicating
+        self._finish = finish
+        self._timer = loop.call_at(loop.time() + timeout_ms / 1000, self.end)
+        partition.listeners[Mark.HIGH_WATERMARK][self] = None
+        peer.call_when_gone(self.end)
+        broker.begin_wait(self)
+
+    def on_moved(self, partition: Growing, size: int) -> None:
+        """Answer once the high watermark is behind what was appended."""
+        if self._partition.log.high_watermark >= self._replicating.offset:
+            self.end()
+
+    def on_gone(self) -> None:
+        """Answer if the partition is closed, or led by another broker now."""
+        partition, (offset, leading) = self._partition, self._replicating
+        if not _is_led(partition, leading) or partition.log.high_watermark >= offset:
+            self.end()
+
+    def end(self) -> None:
+        """Answer by what the replicas have now."""
+        if self.answer.done():
+            return
+        self._timer.cancel()
+        self._partition.listeners[Mark.HIGH_WATERMARK].pop(self, None)
+        self._peer.forget_call(self.end)
+        self._broker.end_wait(self)
+        error = _refusal(self._broker, self._partition, self._replicating, Mark.HIGH_WATERMARK)
+        self.answer.set_result(self._finish(error))
+
+
+def _refusal(
+    broker: BrokerParts, partition: Partition, replicating: Replicating, mark: Mark
+) -> HorologError | None:
+    """Return why a mark has not reached an offset; None if it has."""
+    offset, leading = replicating
+    if not _is_led(partition, leading):
+        return _why_gone(broker, partition)
+    if partition.mark(mark) < offset:
+        return RequestRefused(
+            ErrorCode.request_timed_out,
+            f"the replicas of {partition.name} have not reached offset {offset} yet",
+        )
+    if mark is Mark.HIGH_WATERMARK and not leading.is_enough:
+        return RequestRefused(
+            ErrorCode.not_enough_replicas_after_append,
+            f"{partition.name} has fewer in-sync replicas than acks=all needs, which is "
+            f"{leading.effective_min_isr}",
+        )
+    return None
 
 
 def _is_led(partition: Partition, leading: "Leading") -> bool:

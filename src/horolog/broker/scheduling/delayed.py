@@ -24,10 +24,30 @@ class Mark(IntEnum):
     """Smallest log start offset of all live replicas."""
 
 
+class Waiting(Protocol):
+    """Request that waits."""
+
+    def end(self) -> None:
+        """End the wait as if the timeout had elapsed."""
+        ...
+
+
+class Listener(Protocol):
+    """Waits for a mark of a partition."""
+
+    def on_moved(self, partition: "Growing", size: int) -> None:
+        """Note that `size` bytes are new before the mark; or 0, where it may have moved."""
+        ...
+
+    def on_gone(self) -> None:
+        """Note that a partition is closed, or led by another broker now."""
+        ...
+
+
 class Growing(Protocol):
     """Partition that notifies its listeners when a mark moves, or when it is gone."""
 
-    listeners: "tuple[dict[Delayed, None], ...]"
+    listeners: tuple[dict[Listener, None], ...]
     """Requests that wait, by mark."""
 
     @property
