@@ -35,6 +35,14 @@ def test_lost_record_is_found() -> None:
     assert history(*written(1)).problems({}, {}) == ["('t', 0) is gone"]
 
 
+def test_lost_record_that_was_acknowledged_without_an_offset_is_found() -> None:
+    for offset in (None, -1):
+        made = history()
+        made.acknowledge(T, offset, Written("w", 0), -1)
+        assert made.problems({T: stored(Written("w", 0))}, {}) == []
+        assert len(made.problems({T: []}, {})) == 1
+
+
 def test_record_at_another_offset_is_found() -> None:
     assert history(Written("x", 0)).problems({T: stored(Written("y", 0), Written("x", 0))}, {})
 
@@ -43,6 +51,8 @@ def test_doubled_and_reordered_records_of_idempotent_writers_are_found() -> None
     one, two = written(2)
     assert len(history().problems({T: stored(one, one)}, {})) == 1
     assert len(history().problems({T: stored(two, one)}, {})) == 1
+    sent = Written("x", 0, "x")
+    assert len(ClusterHistory().problems({T: stored(sent, sent)}, {})) == 1
     other = Written("other", 1)
     assert history().problems({T: stored(other, other)}, {}) == []
 

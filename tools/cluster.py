@@ -72,6 +72,8 @@ class ServerProcess(LoggedProcess):
         self.config = directory / "server.properties"
         self.settings = dict(settings)
         self.peer = peer
+        self.launcher: Sequence[str] = ("-m",)
+        """Arguments of Python before `horolog serve`."""
         self._heap = heap
         self._flags = flags
         super().__init__(f"node {node_id}", directory / "output")
@@ -91,7 +93,8 @@ class ServerProcess(LoggedProcess):
         """Start its process; it may take a while until it serves."""
         self.write_config()
         if self.kind == "h":
-            command = [sys.executable, "-m", "horolog", "serve", "--config", str(self.config)]
+            serve = "horolog", "serve", "--config", str(self.config)
+            command = [sys.executable, *self.launcher, *serve]
         else:
             command = java(
                 self.peer,

@@ -58,7 +58,7 @@ class Running:
         topic = NewTopic(TOPIC, 3, len(brokers), config=settings)
         for future in admin.create_topics([topic]).values():
             future.result(120)
-        self.faults = ClusterFaults(self.cluster, [TOPIC], 1, {}, {})
+        self.faults = ClusterFaults(self.cluster, [TOPIC], 1)
         self.history = ClusterHistory()
         self.writer = Writer(
             "w", self.cluster.bootstrap, self.history, 1, topic=TOPIC, is_idempotent=True

@@ -87,7 +87,7 @@ def await_equal_files(mixed: MixedCluster, topic: str, partitions: int, ids: Seq
 
 def read_from(mixed: MixedCluster, topic: str, node_id: int, partitions: int = 3) -> list[str]:
     """All values, while that broker leads all partitions; it has to be a replica in sync."""
-    faults = ClusterFaults(mixed.cluster, [topic], 1, {}, {})
+    faults = ClusterFaults(mixed.cluster, [topic], 1)
     others = {it for isr in mixed.isrs(topic) for it in isr} - {node_id}
     for partition in range(partitions):
         faults.move(topic, partition, [node_id, *sorted(others)])
@@ -172,7 +172,7 @@ def test_a_replica_that_was_moved_away_meanwhile_is_set_aside(mixed: MixedCluste
     node = mixed.cluster.node(2)
     node.kill()
     await_fenced(mixed, node)
-    faults = ClusterFaults(mixed.cluster, [topic], 1, {}, {})
+    faults = ClusterFaults(mixed.cluster, [topic], 1)
     for partition in range(3):
         faults.move(topic, partition, [1, 3])
     assert eventually(lambda: mixed.isrs(topic) == [{1, 3}] * 3)
@@ -259,7 +259,7 @@ def test_records_are_deleted_while_a_follower_is_down(
     mixed.await_whole(topic)
     assert read_from_start(mixed, topic) == values[50:]
     for node_id in replicas[1:]:
-        faults = ClusterFaults(mixed.cluster, [topic], 1, {}, {})
+        faults = ClusterFaults(mixed.cluster, [topic], 1)
         faults.move(topic, 0, [node_id, *(it for it in replicas if it != node_id)])
         mixed.await_whole(topic)
         faults.elect_preferred()

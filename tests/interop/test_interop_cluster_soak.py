@@ -7,7 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from cluster_soak import ClusterSoak, given_number
+from cluster_soak import ONCE, PLAIN, STAMPED, ClusterSoak, given_number, problems_of_files
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from patience import eventually
 from tools.cluster import Cluster
 
 FAULTS = given_number("FAULTS", 4)
@@ -34,3 +37,30 @@ def test_nothing_acknowledged_is_lost_under_faults(
         for number in range(1, FAULTS + 1):
             say(f"{number}: {soak.fault()}; {soak.history.count} acknowledged")
         assert not (problems := soak.finish()), f"SEED={SEED}: {problems[:20]}"
+
+
+def test_soak_finds_what_is_lost_doubled_and_different(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, "hh")
+    with ExitStack() as stack:
+        soak = ClusterSoak(cluster, SEED, stack)
+        history, needed = soak.history, {(it, 0) for it in (PLAIN, ONCE, STAMPED)}
+        assert eventually(lambda: all(len(history.acknowledged[it]) > 20 for it in needed))
+        soak.end_load()
+        once = history.acknowledged[ONCE, 0]
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        producer.produce(ONCE, once[min(once)].value, partition=0)
+        assert producer.flush(60) == 0
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        for future in admin.delete_records([TopicPartition(PLAIN, 0, 1)]).values():
+            future.result(60)
+        lost, doubled, *others = soak.problems()
+        segment = cluster.nodes[0].log_dir / f"{STAMPED}-0" / f"{0:020}.log"
+        whole = segment.read_bytes()
+        segment.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        differing = list(problems_of_files(cluster.nodes, soak.topics))
+    assert lost.startswith(f"{(PLAIN, 0)} 0: ")
+    assert "there is nothing" in lost
+    assert doubled.startswith(f"{(ONCE, 0)} ")
+    assert "after number" in doubled
+    assert all(it.startswith(f"{(PLAIN, 0)} 0: ") for it in others), others  # read, too
+    assert [it.split(" at ")[0] for it in differing] == [f"{STAMPED}-0 differs in h1 and h2"]

@@ -238,7 +238,7 @@ def test_lookups_have_the_same_answers_whoever_leads(mixed: MixedCluster) -> Non
         for number, at in enumerate(times):
             producer.produce(topic, f"v{number}", partition=partition, timestamp=at)
     assert producer.flush(120) == 0
-    faults = ClusterFaults(mixed.cluster, [topic], 1, {}, {})
+    faults = ClusterFaults(mixed.cluster, [topic], 1)
     ids = [node.node_id for node in mixed.cluster.nodes]
     targets = [-1, -2, -3, 0, *range(times[0] - 5, times[-1] + 20, 5)]
     answers: dict[tuple[int, int], dict[int, Any]] = {}

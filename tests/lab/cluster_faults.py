@@ -2,52 +2,24 @@
 
 import random
 import shutil
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from cluster_links import Links
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from patience import eventually
-from proxy import Proxy
 from raw_connection import RawConnection
+from stepped_clock import SteppedClock
 from tools.cluster import Cluster, ServerProcess
 
 from horolog.wire import ApiKey
 
 CONTROLLERS = 2
 PREFERRED = 0
-
-
-class CutProxy(Proxy):
-    """What clients and replicas reach a broker by, until it is cut."""
-
-    def __init__(self, port: int) -> None:
-        super().__init__()
-        self.targets = [("127.0.0.1", port)]
-        self._is_cut = False
-
-    def cut(self) -> None:
-        self._is_cut = True
-        for one in self._open:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-        self._open.clear()
-
-    def mend(self) -> None:
-        self._is_cut = False
-
-    def _serve(self, connection: socket.socket) -> None:
-        if self._is_cut:
-            connection.close()
-            return
-        try:
-            super()._serve(connection)
-        except OSError:  # the broker is down
-            connection.close()
 
 
 class ClusterFaults:
@@ -58,12 +30,22 @@ class ClusterFaults:
         cluster: Cluster,
         topics: Sequence[str],
         seed: int,
-        proxies: Mapping[int, "CutProxy"],
-        small: Mapping[int, Path],
+        links: Links | None = None,
+        small: Mapping[int, Path] | None = None,
+        clocks: Mapping[int, SteppedClock] | None = None,
     ) -> None:
+        """Faults of a running cluster.
+
+        Args:
+            topics: what is moved, elected and looked at.
+            links: before the cluster's processes, to cut.
+            small: file systems to fill, by the brokers that have them.
+            clocks: of brokers, to step.
+        """
         self.cluster = cluster
-        self._proxies = proxies
-        self._small = small
+        self._links = links
+        self._small = small or {}
+        self._clocks = clocks or {}
         self.topics = list(topics)
         self.random = random.Random(seed)
         self._churned = 0
@@ -73,13 +55,15 @@ class ClusterFaults:
             (3, self.stop),
             (3, self.pause),
             (2, self.kill_controller),
+            (1, self.pause_controller),
             (1, self.wipe),
             (2, self.reassign),
             (2, self.elect),
             (1, self.churn),
             (1, self.kill_two),
-            (2 if proxies else 0, self.cut),
+            (4 if links else 0, self.cut),
             (1 if small else 0, self.fill),
+            (2 if clocks else 0, self.step_clock),
         ]
 
     def one(self) -> str:
@@ -133,13 +117,52 @@ class ClusterFaults:
         node.start()
         return f"kill controller {node.node_id}"
 
-    def cut(self) -> str:
-        """Nobody reaches a broker, which reaches the others."""
-        node = self._broker()
-        self._proxies[node.node_id].cut()
+    def pause_controller(self) -> str:
+        node = self.random.choice(self.cluster.controllers)
+        node.pause()
         seconds = self._wait(0.5, 12)
-        self._proxies[node.node_id].mend()
-        return f"cut {node.kind}{node.node_id} off for {seconds:.1f} s"
+        node.resume()
+        return f"pause controller {node.node_id} for {seconds:.1f} s"
+
+    def cut(self) -> str:
+        """Ways that are cut: to a broker, out of it, or to the controllers alone.
+
+        A broker that reaches no controller is fenced while clients still reach it; followers that
+        do not reach a leader leave its in-sync replicas.
+        """
+        assert self._links is not None
+        node = self._broker()
+        others = [it for it in self.cluster.processes if it is not node]
+        controllers = self.cluster.controllers
+        ways: list[tuple[str, Sequence[ServerProcess], Sequence[ServerProcess]]] = [
+            ("all from", [node], ()),
+            ("the controllers from", controllers, [node]),
+            ("everything from", others, [node]),
+        ]
+        if len(self.cluster.nodes) > 1:
+            peer = self.random.choice([it for it in self.cluster.nodes if it is not node])
+            ways.append((f"{peer.kind}{peer.node_id} from", [peer], [node]))
+        if len(controllers) > 1:
+            apart = self.random.choice(controllers)
+            others = [it for it in controllers if it is not apart]
+            ways.append((f"controllers from {apart.node_id}, not from", others, [apart]))
+        what, to, of = self.random.choice(ways)
+        is_silent = self.random.random() < 0.5
+        self._links.cut(to, of, is_silent=is_silent)
+        seconds = self._wait(0.5, 15)
+        self._links.mend()
+        how = "silently " if is_silent else ""
+        return f"{how}cut {what} {node.kind}{node.node_id} for {seconds:.1f} s"
+
+    def step_clock(self) -> str:
+        """An operator sets a broker's clock, less than an hour wrong, or right again.
+
+        Not ahead beside brokers of Kafka: their append times go back where they lead next.
+        """
+        number, clock = self.random.choice(sorted(self._clocks.items()))
+        most = 0 if any(it.kind == "k" for it in self.cluster.nodes) else 3000
+        clock.step(1000 * self.random.choice([0, self.random.randint(-3000, most)]))
+        return f"step the clock of h{number} to {clock.by_ms // 1000} s"
 
     def fill(self) -> str:
         """A disk becomes full, and its broker ends, so that others lead."""
@@ -163,15 +186,14 @@ class ClusterFaults:
         The only Kafka has the only copy of the coordinators' topics.
         """
         kafkas = [it for it in self.cluster.nodes if it.kind == "k"]
-        node = self._broker()
-        if kafkas == [node]:
-            return "wipe nothing"
-        node.stop()
+        node = self.random.choice([it for it in self.cluster.nodes if kafkas != [it]])
+        is_killed = self.random.random() < 0.5
+        (node.kill if is_killed else node.stop)()
         for path in node.log_dir.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         self.cluster.write_meta(node, is_new=True)
         node.start()
-        return f"wipe {node.kind}{node.node_id}"
+        return f"wipe {node.kind}{node.node_id}{', killed' if is_killed else ''}"
 
     def reassign(self) -> str:
         """Other orders of replicas, and fewer or more of them."""
@@ -193,14 +215,20 @@ class ClusterFaults:
         names = [f"churn-{self._churned + it}" for it in range(3)]
         self._churned += self.random.choice([0, 3])
         factor = min(3, len(self.cluster.nodes))
-        for futures in (
-            self._admin.create_topics([NewTopic(it, 2, factor) for it in names]),
-            self._admin.delete_topics(names),
-        ):
-            for future in futures.values():
-                with suppress(KafkaException):
-                    future.result(60)
-        return f"make and delete {names[0]}"
+        self._try(self._admin.create_topics([NewTopic(it, 2, factor) for it in names]))
+        self._try(self._admin.create_partitions([NewPartitions(names[0], 4)]))
+        writer = Producer({"bootstrap.servers": self.cluster.bootstrap, "log_level": 0})
+        for number in range(300):
+            writer.produce(names[number % 3], b"x" * 100)
+        writer.flush(self.random.choice([0, 1, 10]))
+        writer.purge()
+        self._try(self._admin.delete_topics(names))
+        return f"make, grow and delete {names[0]}"
+
+    def _try(self, futures: Mapping[str, Any]) -> None:
+        for future in futures.values():
+            with suppress(KafkaException):
+                future.result(60)
 
     def _wait(self, at_least: float, at_most: float) -> float:
         seconds = self.random.uniform(at_least, at_most)

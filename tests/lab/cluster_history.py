@@ -6,7 +6,7 @@ which transaction. Nothing here waits or does I/O: threads of clients tell, a te
 
 import itertools
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
@@ -51,16 +51,20 @@ class ClusterHistory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.acknowledged: dict[Where, dict[int, Written]] = defaultdict(dict)
+        self.somewhere: dict[Where, set[Written]] = defaultdict(set)
+        """Acknowledged without an offset: librdkafka does so for what a later answer implies."""
         self.times: dict[Where, dict[int, int]] = defaultdict(dict)
         """Timestamps of acknowledged records, by offset."""
         self.seen: dict[Where, dict[int, Written]] = defaultdict(dict)
+        self.progress: Counter[str] = Counter()
+        """How often each client was told of a success, by its name."""
         self.ends: dict[str, End] = {}
         """How transactions ended, by what their producers were told."""
         self.parts: dict[str, list[tuple[Where, Written]]] = defaultdict(list)
         """Records of transactions that were sent."""
         self.wrong: list[str] = []
         self.once: set[str] = set()
-        """Writers whose records are there at most once, in order."""
+        """Writers whose records are there at most once, in order, as those of transactions are."""
 
     @property
     def count(self) -> int:
@@ -73,10 +77,14 @@ class ClusterHistory:
         with self._lock:
             self.wrong.append(what)
 
-    def acknowledge(self, where: Where, offset: int, written: Written, timestamp: int) -> None:
-        """A writer was told that its record is at an offset; -1 of a duplicate that is unknown."""
+    def acknowledge(
+        self, where: Where, offset: int | None, written: Written, timestamp: int
+    ) -> None:
+        """A writer was told that its record is there, and at which offset, if it was told that."""
         with self._lock:
-            if offset < 0:
+            self.progress[client_of(written.writer)] += 1
+            if offset is None or offset < 0:
+                self.somewhere[where].add(written)
                 return
             earlier = self.acknowledged[where].setdefault(offset, written)
             self.times[where][offset] = timestamp
@@ -99,6 +107,7 @@ class ClusterHistory:
         """A producer was told how its transaction ended."""
         with self._lock:
             self.ends[transaction] = how
+            self.progress[client_of(transaction)] += how is End.COMMITTED
 
     def sample(self, at: float) -> tuple[Where, int, int] | None:
         """An acknowledged record: its partition, offset and timestamp; `at` from 0 to 1."""
@@ -122,7 +131,7 @@ class ClusterHistory:
         found = list(self.wrong)
         for where, stored in uncommitted.items():
             found += self._problems_of(where, stored)
-        for where in self.acknowledged:
+        for where in sorted(self.acknowledged.keys() | self.somewhere.keys()):
             if where not in uncommitted:
                 found.append(f"{where} is gone")
         found += self._problems_of_transactions(committed)
@@ -135,10 +144,12 @@ class ClusterHistory:
                 if by_offset.get(offset) != written:
                     there = by_offset.get(offset, "nothing")
                     yield f"{where} {offset}: {written} was {what}, there is {there}"
+        for written in self.somewhere[where] - set(by_offset.values()):
+            yield f"{where}: {written} was acknowledged without an offset, and is nowhere"
         last: dict[str, int] = {}
         for it in stored:
             writer, number, _ = it.written
-            if writer in self.once:
+            if writer in self.once or it.written.transaction:
                 if number <= last.get(writer, -1):
                     yield f"{where} {it.offset}: {it.written} after number {last[writer]}"
                 last[writer] = max(number, last.get(writer, -1))
@@ -162,6 +173,11 @@ class ClusterHistory:
                 yield f"{name} is readable in parts: {there} of {parts}"
         for name in readable:
             yield f"{name} was never sent"
+
+
+def client_of(writer: str) -> str:
+    """The name of the client that wrote under a name: `once-a` under `once-a.3`."""
+    return writer.partition(".")[0]
 
 
 def problems_of_append_times(stored: Mapping[Where, Sequence[Stored]]) -> list[str]:

@@ -1,17 +1,20 @@
 """A cluster under load and faults, and what has to be true of it afterwards."""
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from cluster_faults import ClusterFaults, CutProxy
+from cluster_faults import ClusterFaults
 from cluster_history import ClusterHistory, Stored, Where, problems_of_append_times
+from cluster_links import Links
 from cluster_load import PARTITIONS, Finder, Reader, Transactor, Worker, Writer, read_all
 from confluent_kafka.admin import AdminClient, NewTopic
 from patience import eventually
+from stepped_clock import SteppedClock
 from tools.cluster import Cluster, ServerProcess
 
 from horolog.record import iter_headers
@@ -27,12 +30,14 @@ class ClusterSoak:
     def __init__(self, cluster: Cluster, seed: int, stack: ExitStack) -> None:
         """Start the cluster and its load; the end of the stack is the end of both."""
         self.cluster = cluster
-        proxies = {it.node_id: stack.enter_context(CutProxy(it.port)) for it in cluster.nodes}
-        for node in cluster.nodes:
-            address = proxies[node.node_id].address
-            node.settings["advertised.listeners"] = f"PLAINTEXT://{address}"
-        small = {it.node_id: it.directory for it in cluster.nodes if it.kind == "h"}
-        small = {number: its for number, its in small.items() if _is_mounted(its, stack)}
+        links = stack.enter_context(Links(cluster))
+        ours = [it for it in cluster.nodes if it.kind == "h"]
+        small = {it.node_id: it.directory for it in ours if _is_mounted(it.directory, stack)}
+        clocks = {
+            it.node_id: SteppedClock(cluster.directory / f"clock-{it.node_id}") for it in ours
+        }
+        for node in ours:
+            node.launcher = clocks[node.node_id].launcher
         stack.callback(cluster.close)
         cluster.start()
         cluster.wait_until_ready()
@@ -40,8 +45,9 @@ class ClusterSoak:
         has_kafka = any(it.kind == "k" for it in cluster.nodes)
         self.topics = [PLAIN, ONCE, STAMPED, *(TRANSACTIONAL if has_kafka else ())]
         self._make_topics()
-        self.faults = ClusterFaults(cluster, self.topics, seed, proxies, small)
+        self.faults = ClusterFaults(cluster, self.topics, seed, links, small, clocks)
         self._workers = self._load(seed, has_kafka=has_kafka)
+        self._writing = [it.name for it in self._workers if isinstance(it, Writer | Transactor)]
         for worker in self._workers:
             worker.start()
 
@@ -83,12 +89,20 @@ class ClusterSoak:
         begun = time.monotonic()
         what = self.faults.one()
         self.await_whole(what)
-        before = self.history.count
-        assert eventually(lambda: self.history.count > before + 50, RECOVERY_S), (
-            f"after {what}: writers got no acknowledgement; {self._said()}"
+        whole_s = time.monotonic() - begun
+        before = self.history.progress.copy()
+
+        def stand_still() -> list[str]:
+            told = self.history.progress
+            return [it for it in self._writing if told[it] < before[it] + 3]
+
+        assert eventually(lambda: not stand_still(), RECOVERY_S), (
+            f"after {what}: no success for {stand_still()}; {self._said()}"
         )
         assert not self.history.wrong, (what, self.history.wrong[:10])
-        return f"{what}: whole after {time.monotonic() - begun:.0f} s"
+        return (
+            f"{what}: whole after {whole_s:.0f} s, written after {time.monotonic() - begun:.0f} s"
+        )
 
     def await_whole(self, what: str) -> None:
         """Wait until each replica is in sync."""
@@ -105,12 +119,20 @@ class ClusterSoak:
         return "\n".join(f"-- {it.kind}{it.node_id}\n{it.tail(1500)}" for it in self.cluster.nodes)
 
     def finish(self) -> list[str]:
-        """Stop the load; what is wrong with all that is there, by each leader and by the files."""
+        """Stop the load and the cluster; what is wrong with all that is there."""
+        self.end_load()
+        return self.problems()
+
+    def end_load(self) -> None:
+        """Stop all clients."""
         for worker in self._workers:
             worker.over.set()
         for worker in self._workers:
             worker.join(300)
         assert not [it.name for it in self._workers if it.is_alive()]
+
+    def problems(self) -> list[str]:
+        """What is wrong by each leader and by the files; stops the cluster."""
         self.faults.restore()
         self.await_whole("all replicas came back")
         bootstrap = self.cluster.bootstrap
@@ -178,12 +200,23 @@ def problems_of_files(nodes: Sequence[ServerProcess], topics: Sequence[str]) -> 
 
 
 def _is_mounted(directory: Path, stack: ExitStack) -> bool:
-    """Mount a small file system there; only a privileged user may."""
+    """Mount a small file system there; only a privileged user may.
+
+    What is in it after a failure is copied beside it.
+    """
     directory.mkdir(parents=True)
     command = ["mount", "-t", "tmpfs", "-o", "size=512m", "tmpfs", str(directory)]
     if subprocess.run(command, capture_output=True, check=False).returncode:
         return False
-    stack.callback(subprocess.run, ["umount", "-l", str(directory)], check=True)
+
+    def unmount(failure: object, *_: object) -> None:
+        if failure is not None:
+            shutil.copytree(
+                directory, f"{directory}-failed", ignore=shutil.ignore_patterns("ballast")
+            )
+        subprocess.run(["umount", "-l", str(directory)], check=True)
+
+    stack.push(unmount)
     return True
 
 
