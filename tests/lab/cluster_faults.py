@@ -47,6 +47,8 @@ class ClusterFaults:
         self._small = small or {}
         self._clocks = clocks or {}
         self.topics = list(topics)
+        self.watched = list(topics)
+        """Topics that have to be whole."""
         self.random = random.Random(seed)
         self._churned = 0
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
@@ -132,12 +134,12 @@ class ClusterFaults:
         """
         assert self._links is not None
         node = self._broker()
-        others = [it for it in self.cluster.processes if it is not node]
+        rest = [it for it in self.cluster.processes if it is not node]
         controllers = self.cluster.controllers
         ways: list[tuple[str, Sequence[ServerProcess], Sequence[ServerProcess]]] = [
             ("all from", [node], ()),
             ("the controllers from", controllers, [node]),
-            ("everything from", others, [node]),
+            ("everything from", rest, [node]),
         ]
         if len(self.cluster.nodes) > 1:
             peer = self.random.choice([it for it in self.cluster.nodes if it is not node])
@@ -296,7 +298,7 @@ class ClusterFaults:
             return [str(error)]
         alive = {it.node_id for it in self.cluster.nodes if it.is_running}
         found = [f"broker {it}" for it in sorted(alive - metadata.brokers.keys())]
-        for topic in self.topics:
+        for topic in self.watched:
             its = metadata.topics.get(topic)
             found += [
                 f"{topic}-{it.id}: leader {it.leader}, ISR {it.isrs} of {it.replicas}"

@@ -21,6 +21,7 @@ from horolog.record import iter_headers
 
 PLAIN, ONCE, STAMPED = "plain", "once", "stamped"
 TRANSACTIONAL = ("transactional-0", "transactional-1")
+INTERNAL = ("__consumer_offsets", "__transaction_state")
 RECOVERY_S = 600.0
 
 
@@ -46,6 +47,7 @@ class ClusterSoak:
         self.topics = [PLAIN, ONCE, STAMPED, *(TRANSACTIONAL if has_kafka else ())]
         self._make_topics()
         self.faults = ClusterFaults(cluster, self.topics, seed, links, small, clocks)
+        self.faults.watched += INTERNAL
         self._workers = self._load(seed, has_kafka=has_kafka)
         self._writing = [it.name for it in self._workers if isinstance(it, Writer | Transactor)]
         for worker in self._workers:
