@@ -78,16 +78,17 @@ class ClusterHistory:
             self.wrong.append(what)
 
     def acknowledge(
-        self, where: Where, offset: int | None, written: Written, timestamp: int
+        self, where: Where, offset: int | None, written: Written, timestamp: int | None
     ) -> None:
-        """A writer was told that its record is there, and at which offset, if it was told that."""
+        """A writer was told that its record is there; at which offset and time is not always."""
         with self._lock:
             self.progress[client_of(written.writer)] += 1
             if offset is None or offset < 0:
                 self.somewhere[where].add(written)
                 return
             earlier = self.acknowledged[where].setdefault(offset, written)
-            self.times[where][offset] = timestamp
+            if timestamp is not None:
+                self.times[where][offset] = timestamp
             if earlier != written:
                 self.wrong.append(f"{where} {offset} was acknowledged as {earlier} and {written}")
 

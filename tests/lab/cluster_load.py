@@ -60,11 +60,13 @@ class Writer(Worker):
         *,
         topic: str,
         is_idempotent: bool,
+        is_stamped: bool = False,
         pause_s: float = 0.002,
     ) -> None:
         super().__init__(name, bootstrap, history, seed)
         self.topic = topic
         self._is_idempotent = is_idempotent
+        self._is_stamped = is_stamped
         self._pause_s = pause_s
         self._lives = itertools.count()
 
@@ -102,7 +104,10 @@ class Writer(Worker):
             def told(error: Any, message: Any, written: Written = written) -> None:
                 if error is None:
                     at = message.topic(), message.partition()
-                    time_ms = message.timestamp()[1]
+                    kind, time_ms = message.timestamp()
+                    # Of a duplicate brokers tell its batch's largest time as its append time.
+                    is_own = self._is_stamped or kind == confluent_kafka.TIMESTAMP_CREATE_TIME
+                    time_ms = time_ms if is_own else None
                     self.history.acknowledge(at, message.offset(), written, time_ms)
 
             try:

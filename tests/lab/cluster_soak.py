@@ -71,7 +71,7 @@ class ClusterSoak:
             Writer("plain", *at, seed + 1, topic=PLAIN, is_idempotent=False),
             Writer("once-a", *at, seed + 2, topic=ONCE, is_idempotent=True),
             Writer("once-b", *at, seed + 3, topic=ONCE, is_idempotent=True, pause_s=0.02),
-            Writer("stamped", *at, seed + 4, topic=STAMPED, is_idempotent=True),
+            Writer("stamped", *at, seed + 4, topic=STAMPED, is_idempotent=True, is_stamped=True),
             Reader("reader", *at, seed + 5, self.topics, is_committed=False),
             Reader("committed", *at, seed + 6, self.topics, is_committed=True),
             finder := Finder("finder", *at, seed + 7),
