@@ -6,7 +6,8 @@ which transaction. Nothing here waits or does I/O: threads of clients tell, a te
 
 import itertools
 import threading
-from collections import Counter, defaultdict
+import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
@@ -56,8 +57,8 @@ class ClusterHistory:
         self.times: dict[Where, dict[int, int]] = defaultdict(dict)
         """Timestamps of acknowledged records, by offset."""
         self.seen: dict[Where, dict[int, Written]] = defaultdict(dict)
-        self.progress: Counter[str] = Counter()
-        """How often each client was told of a success, by its name."""
+        self.successes: dict[str, float] = {}
+        """When a client was told of a success last, by its name, on the monotonic clock."""
         self.ends: dict[str, End] = {}
         """How transactions ended, by what their producers were told."""
         self.parts: dict[str, list[tuple[Where, Written]]] = defaultdict(list)
@@ -82,7 +83,7 @@ class ClusterHistory:
     ) -> None:
         """A writer was told that its record is there; at which offset and time is not always."""
         with self._lock:
-            self.progress[client_of(written.writer)] += 1
+            self._note_success(written.writer)
             if offset is None or offset < 0:
                 self.somewhere[where].add(written)
                 return
@@ -108,7 +109,12 @@ class ClusterHistory:
         """A producer was told how its transaction ended."""
         with self._lock:
             self.ends[transaction] = how
-            self.progress[client_of(transaction)] += how is End.COMMITTED
+            if how is End.COMMITTED:
+                self._note_success(transaction)
+
+    def _note_success(self, writer: str) -> None:
+        """Of the client `once-a` that writes as `once-a.3`."""
+        self.successes[writer.partition(".")[0]] = time.monotonic()
 
     def sample(self, at: float) -> tuple[Where, int, int] | None:
         """An acknowledged record: its partition, offset and timestamp; `at` from 0 to 1."""
@@ -174,11 +180,6 @@ class ClusterHistory:
                 yield f"{name} is readable in parts: {there} of {parts}"
         for name in readable:
             yield f"{name} was never sent"
-
-
-def client_of(writer: str) -> str:
-    """The name of the client that wrote under a name: `once-a` under `once-a.3`."""
-    return writer.partition(".")[0]
 
 
 def problems_of_append_times(stored: Mapping[Where, Sequence[Stored]]) -> list[str]:

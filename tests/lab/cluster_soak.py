@@ -22,6 +22,8 @@ from horolog.record import iter_headers
 PLAIN, ONCE, STAMPED = "plain", "once", "stamped"
 TRANSACTIONAL = ("transactional-0", "transactional-1")
 INTERNAL = ("__consumer_offsets", "__transaction_state")
+LATE_S = 60.0
+"""Without a success for so long, a writer is waited for before the next fault."""
 RECOVERY_S = 600.0
 
 
@@ -49,6 +51,7 @@ class ClusterSoak:
         self.faults = ClusterFaults(cluster, self.topics, seed, links, small, clocks)
         self.faults.watched += INTERNAL
         self._workers = self._load(seed, has_kafka=has_kafka)
+        self._begun = time.monotonic()
         self._writing = [it.name for it in self._workers if isinstance(it, Writer | Transactor)]
         for worker in self._workers:
             worker.start()
@@ -91,20 +94,20 @@ class ClusterSoak:
         begun = time.monotonic()
         what = self.faults.one()
         self.await_whole(what)
-        whole_s = time.monotonic() - begun
-        before = self.history.progress.copy()
-
-        def stand_still() -> list[str]:
-            told = self.history.progress
-            return [it for it in self._writing if told[it] < before[it] + 3]
-
-        assert eventually(lambda: not stand_still(), RECOVERY_S), (
-            f"after {what}: no success for {stand_still()}; {self._said()}"
-        )
+        whole_s, before, late = time.monotonic() - begun, self.history.count, self._late()
+        assert eventually(
+            lambda: self.history.count > before + 50 and not self._late(), RECOVERY_S
+        ), f"after {what}: no success for {self._late()}; {self._said()}"
         assert not self.history.wrong, (what, self.history.wrong[:10])
-        return (
-            f"{what}: whole after {whole_s:.0f} s, written after {time.monotonic() - begun:.0f} s"
-        )
+        told = f"{what}: whole after {whole_s:.0f} s"
+        if late:
+            told += f", and {', '.join(late)} went on after {time.monotonic() - begun:.0f} s"
+        return told
+
+    def _late(self) -> list[str]:
+        """Writers that were told of no success for long."""
+        told, now = self.history.successes, time.monotonic()
+        return [it for it in self._writing if now - told.get(it, self._begun) > LATE_S]
 
     def await_whole(self, what: str) -> None:
         """Wait until each replica is in sync."""
