@@ -175,7 +175,7 @@ class ClusterFaults:
             while True:
                 file.write(bytes(1 << 16))
                 file.flush()
-        ends = eventually(lambda: node.has_ended, 60)
+        ends = eventually(lambda: node.has_ended)
         ballast.unlink()
         assert ends, f"node {node_id} lives with a full disk: {node.tail()}"
         node.kill()
