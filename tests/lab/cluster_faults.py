@@ -185,8 +185,12 @@ class ClusterFaults:
     def wipe(self) -> str:
         """A broker whose disk is replaced: an empty directory with an id of its own.
 
-        The only Kafka has the only copy of the coordinators' topics.
+        The only Kafka has the only copy of the coordinators' topics. All others must have all
+        records: by the word of a controller that has heard of each broker.
         """
+        self.ask_controller(ApiKey.DESCRIBE_CLUSTER, 1, endpoint_type=CONTROLLERS)
+        time.sleep(8)
+        assert eventually(lambda: not self.lags(), 600), self.lags()
         kafkas = [it for it in self.cluster.nodes if it.kind == "k"]
         node = self.random.choice([it for it in self.cluster.nodes if kafkas != [it]])
         is_killed = self.random.random() < 0.5
