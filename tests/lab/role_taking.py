@@ -163,6 +163,7 @@ class RoleTaking:
             self.leaders,
             Follows(self.follows),
             self.directories,
+            on_failure=lambda why: None,
             retry_s=0.05,
         )
 

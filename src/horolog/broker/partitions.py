@@ -368,6 +368,8 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         """Return the reason if the log directory is lost; its files then refuse all I/O."""
         refusal = await self.run(LogDir.check)
         self.refusal = self.refusal or refusal  # one that began before may end after others
+        if self.refusal is not None:
+            self._log_dir.on_failure()
         return self.refusal
 
     async def checkpoint_replicas(self) -> None:
@@ -377,6 +379,10 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             StorageFailed: the disk refused.
         """
         await self.run(LogDir.checkpoint_replicas)
+
+    def on_failure(self, look: Callable[[], None]) -> None:
+        """Let `look` be called, in any thread, after the disk has refused a write."""
+        self._log_dir.on_failure = look
 
     @property
     def failure(self) -> str | None:

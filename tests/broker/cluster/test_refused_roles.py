@@ -21,6 +21,7 @@ from horolog.broker.cluster import membership, node
 from horolog.clock import ManualClock
 from horolog.errors import StorageFailed
 from horolog.schemas.metadata import PartitionRecord, RemoveTopic, TopicRecord
+from horolog.storage import names
 from horolog.wire import ApiKey
 
 
@@ -136,6 +137,23 @@ def test_a_full_disk_is_reported_and_stops_the_node(
     assert isinstance(broker.node.failed.result(), StorageFailed)
     broker.stop()
     assert quorum.asked(ApiKey.BROKER_HEARTBEAT)[-1].offline_log_dirs
+
+
+def test_a_flush_that_failed_before_the_start_is_done_again(
+    quorum: ScriptedController, tmp_path: Path
+) -> None:
+    path = tmp_path / "1"
+    with JoinedBroker(path, quorum) as broker:
+        quorum.create_topic("t", [[1]])
+        assert eventually(lambda: leads(broker))
+        broker.produce("t", batch(NOW_MS))
+    quorum.expire(1)
+    (path / "t-0" / names.SYNC_FAILED).write_bytes(b"")
+    with JoinedBroker(path, quorum) as broker:
+        assert eventually(lambda: leads(broker))
+        assert not broker.produce("t", batch(NOW_MS)).error_code
+        assert not broker.node.failed.done()
+        assert not (path / "t-0" / names.SYNC_FAILED).exists()
 
 
 def test_a_node_that_cannot_apply_metadata_does_not_wait_for_consent_for_long(

@@ -58,8 +58,6 @@ _LOG = logging.getLogger(__name__)
 
 _SECRET_BYTES: Final = 32
 _MOST_NAMED: Final = 5
-_LOOK_S: Final = 0.5
-"""Time between two looks at the disk's failures."""
 
 
 class ClusterNode:
@@ -269,6 +267,7 @@ class ClusterNode:
             self.leaders,
             self.followers,
             self._directories,
+            on_failure=self.lose_directory,
         )
         broker.condition = ClusterCondition(
             self.node_id,
@@ -319,12 +318,17 @@ class ClusterNode:
         Raises:
             HorologError: the node has to stop instead.
         """
+        assert self._broker is not None
+        partitions = self._broker.partitions
+        for partition in partitions.values():
+            if partition.log.is_in_doubt:  # since an earlier process
+                await partition.flush()
+        partitions.on_failure(self._look_at_disk_soon)
         self.leaders.start(self.membership.on_ended)
         await self.roles.start()
         stale = StaleSettings(self.node_id, self.view.image, self.controllers.ask)
         self.view.on_changes.append(stale.look)
         for running in (
-            self._watch_disk(),
             self._checkpoint(),
             self.internal.run(),
             stale.run(),
@@ -353,12 +357,15 @@ class ClusterNode:
         """Report the log directory offline, so that others lead, and stop the node."""
         self.membership.fail(StorageFailed(why))
 
-    async def _watch_disk(self) -> None:
-        """Stop the node once the disk refuses a write of a partition."""
+    def _look_at_disk_soon(self) -> None:
+        self._loop.call_soon_threadsafe(self._look_at_disk)
+
+    def _look_at_disk(self) -> None:
+        """Stop the node if the disk refuses a write of a partition."""
         assert self._broker is not None
-        while (why := self._broker.partitions.failure or self.roles.failure) is None:
-            await asyncio.sleep(_LOOK_S)
-        self.lose_directory(why)
+        why = self._broker.partitions.failure
+        if why is not None:
+            self.lose_directory(why)
 
     async def _checkpoint(self) -> None:
         """Write the high watermarks of all replicas, by which the next start begins."""

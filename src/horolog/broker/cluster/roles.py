@@ -77,7 +77,12 @@ class _Held(NamedTuple):
 
 
 class Roles:
-    """Roles of this broker's replicas. For the event loop's thread."""
+    """Roles of this broker's replicas. For the event loop's thread.
+
+    Args:
+        on_failure: called with a sentence on a role that the disk has refused: another broker has
+            to take it.
+    """
 
     def __init__(
         self,
@@ -88,12 +93,12 @@ class Roles:
         leaders: Leaders,
         followers: Followers,
         directories: DirectoryAssignments,
+        *,
+        on_failure: Callable[[str], object],
         retry_s: float = _RETRY_S,
     ) -> None:
         self.complaints: dict[tuple[str, int], str] = {}
         """Reasons why partitions could not take their roles, by topic and index."""
-        self.failure: str | None = None
-        """Sentence on a role that the disk has refused: another broker has to take it."""
         self._node_id = node_id
         self._view = view
         self._topics = topics
@@ -101,6 +106,7 @@ class Roles:
         self._leaders = leaders
         self._followers = followers
         self._directories = directories
+        self._on_failure = on_failure
         self._retry_s = retry_s
         self._held: dict[_Key, _Held] = {}
         self._wanted: dict[_Key, _Wanted] = {}
@@ -218,7 +224,7 @@ class Roles:
             await self._obey(key, wanted)
         except HorologError as error:
             if isinstance(error, StorageFailed):
-                self.failure = f"{key[0]}-{key[1]} cannot take its role: {error}"
+                self._on_failure(f"{key[0]}-{key[1]} cannot take its role: {error}")
             if key not in self.complaints:
                 _LOG.error("%s-%d cannot take its role: %s", *key, error)
             self.complaints[key] = str(error)

@@ -127,6 +127,8 @@ class LogDir:
         """Partitions that are not ours, in order."""
         self.unreadable: dict[TopicPartition, str] = {}
         """Partitions that were not loaded, and why; their directories are untouched."""
+        self.on_failure: Callable[[], None] = lambda: None
+        """Called, in any thread, after the disk has refused a write of a log."""
         self.recoveries: list[Recovery] = []
         """Repairs of each log that needed one to be opened."""
         self.stamps = StampClock()
@@ -499,9 +501,13 @@ class LogDir:
 
     def _take(self, log: Log) -> None:
         log.checkpoint = self.checkpoint
+        log.flusher.on_failure = self._note_failure
         log.stamps = self.stamps
         log.is_of_cluster = self._is_of_cluster
         self.logs[TopicPartition(log.topic, log.partition)] = log
+
+    def _note_failure(self) -> None:
+        self.on_failure()
 
     def _make(
         self,

@@ -478,6 +478,7 @@ class AppendableLog(ReadableLog):
     def note_refusal(self, error: StorageFailed) -> None:
         """Note that the disk refused a write. It counts until the log grows."""
         self._refused = self.log_end_offset, str(error)
+        self.flusher.on_failure()
 
     # Flushing.
 

@@ -6,7 +6,7 @@ the log is in doubt, and refuses appends, until all from the recovery point on i
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from horolog.errors import StorageFailed
@@ -34,6 +34,7 @@ class Flusher:
         "_flushing",
         "has_new_names",
         "is_in_doubt",
+        "on_failure",
         "recovery_point",
     )
 
@@ -57,6 +58,8 @@ class Flusher:
         """Whether a flush failed: appends are refused until one succeeds."""
         self.has_new_names = True
         """Whether the directory has files whose names may not be on the disk."""
+        self.on_failure: Callable[[], None] = lambda: None
+        """Called, by the thread that writes, after the disk has refused a write or a sync."""
         self._files = files
         self._directory = directory
         self._due_ms: int | None = None  # when a flush was last due, or nothing to flush
@@ -102,6 +105,7 @@ class Flusher:
         self.is_in_doubt = True
         with suppress(StorageFailed):  # until a restart, memory knows it
             self._files.replace(self._sync_failed_path, b"", sync=False)
+        self.on_failure()
 
     @property
     def _sync_failed_path(self) -> str:
