@@ -314,8 +314,13 @@ def _bounds(consumer: Any, place: TopicPartition) -> tuple[int, int]:
     return found[0]
 
 
-def read_all(bootstrap: str, topics: Sequence[str], level: str) -> dict[Where, list[Stored]]:
-    """All records of topics up to their ends of now."""
+def read_all(
+    bootstrap: str,
+    topics: Sequence[str],
+    level: str,
+    parse: Callable[[bytes], Written] = Written.of,
+) -> dict[Where, list[Stored]]:
+    """All records of topics up to their ends of now; `parse` reads a value."""
     consumer = open_consumer(bootstrap, level)
     found: dict[Where, list[Stored]] = {(it, at): [] for it in topics for at in range(PARTITIONS)}
     try:
@@ -329,7 +334,7 @@ def read_all(bootstrap: str, topics: Sequence[str], level: str) -> dict[Where, l
                 assert time.monotonic() < deadline, f"{where} is readable up to {stored[-1:]}"
                 for message in consumer.consume(1000, 0.2):
                     assert message.error() is None, f"{where}: {message.error()}"
-                    written = Written.of(message.value())
+                    written = parse(message.value())
                     stored.append(Stored(message.offset(), message.timestamp()[1], written))
     finally:
         consumer.close()

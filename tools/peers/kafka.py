@@ -7,6 +7,7 @@ log directory wherever the caller wants it. The jars are those that `make peers`
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -15,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -65,6 +66,7 @@ TOOLS: Mapping[str, str] = {
     "api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "dump": "org.apache.kafka.tools.DumpLogSegments",
     "perf-producer": "org.apache.kafka.tools.ProducerPerformance",
+    "verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
     "storage": "kafka.tools.StorageTool",
     "reassign": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "features": "org.apache.kafka.tools.FeatureCommand",
@@ -117,10 +119,15 @@ def version(peer: str) -> str:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that was free a moment ago.
+
+    The kernel gives none of this range to a connection: on a busy machine many are opened until a
+    JVM binds its port.
+    """
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", random.randrange(15_000, 32_000)))
+            return int(probe.getsockname()[1])
 
 
 def java(
