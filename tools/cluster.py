@@ -155,6 +155,8 @@ class Cluster:
         self._common = {
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            # On a busy machine controllers take more than Kafka's minute to start.
+            "initial.broker.registration.timeout.ms": "600000",
             **self._quorum(),
         }
         self.controllers = [
@@ -168,7 +170,6 @@ class Cluster:
                     "node.id": str(node_id),
                     "listeners": f"CONTROLLER://127.0.0.1:{port}",
                     "log.dirs": str(directory / f"controller-{node_id}" / "data"),
-                    "initial.broker.registration.timeout.ms": "600000",
                     "controller.quorum.request.timeout.ms": "20000",
                     **self._common,
                     **(of_controllers or {}),
