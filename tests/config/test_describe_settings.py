@@ -37,9 +37,15 @@ def test_a_topics_value_names_its_source_and_the_values_it_overrides() -> None:
 
 
 def test_an_inherited_value_is_shown_in_the_topics_own_unit() -> None:
-    settings = Settings(static={"log.retention.hours": "5"})
+    settings = Settings(static={"log.retention.hours": "5"}, dynamic_broker={"log.roll.ms": "7"})
     entry = one(describe_topic(settings, {}, ["retention.ms"]))
-    assert (entry.value, entry.source) == ("18000000", SettingSource.STATIC_BROKER)
+    assert entry.value == "18000000"
+    assert (entry.source, entry.synonyms) == (SettingSource.DEFAULT, ()), "as Kafka shows it"
+    entry = one(describe_topic(settings, {"retention.ms": "9"}, ["retention.ms"]))
+    assert entry.synonyms == (Synonym("retention.ms", "9", SettingSource.TOPIC),)
+    entry = one(describe_topic(settings, {}, ["segment.ms"]))
+    assert (entry.value, entry.source) == ("7", SettingSource.DYNAMIC_BROKER)
+    assert [it.name for it in entry.synonyms] == ["log.roll.ms", "log.roll.hours"]
 
 
 def test_a_bound_that_a_difference_decides_is_described_as_such() -> None:
@@ -90,6 +96,8 @@ def test_the_cluster_shows_only_what_was_set_for_it() -> None:
         "message.max.bytes": ("5", SettingSource.DYNAMIC_DEFAULT_BROKER),
         "min.insync.replicas": ("1", SettingSource.DYNAMIC_DEFAULT_BROKER),
     }, "a Kafka stores the second one when a cluster begins"
+    for entry in describe_cluster(settings):
+        assert [it.source for it in entry.synonyms] == [SettingSource.DYNAMIC_DEFAULT_BROKER]
 
 
 @pytest.mark.parametrize("static", ["1", "2"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import dropwhile
 from typing import Final, NamedTuple
 
 from horolog.config.setting import Setting, Status, UpdateMode
@@ -53,7 +54,8 @@ def describe_topic(
         if difference:
             given.insert(0, difference)
         if given or not setting.is_unlisted:
-            entries.append(_entry(setting, given, _topic_defaults(setting), read_only=False))
+            entry = _entry(setting, given, _topic_defaults(setting), read_only=False)
+            entries.append(_by_main_synonym(entry, setting))
     return entries
 
 
@@ -104,7 +106,11 @@ def describe_cluster(
 ) -> list[DescribedSetting]:
     """Return the cluster-wide dynamic settings."""
     alone = Settings(dynamic_default=_as_kafka_stores(settings).dynamic_default)
-    return [entry for entry in describe_broker(alone, names) if not entry.is_default]
+    return [
+        entry._replace(synonyms=tuple(it for it in entry.synonyms if it.source is entry.source))
+        for entry in describe_broker(alone, names)
+        if not entry.is_default
+    ]
 
 
 def documentation(setting: Setting) -> str:
@@ -159,6 +165,20 @@ def _entry(
         kind=setting.kind,
         documentation=documentation(setting),
     )
+
+
+def _by_main_synonym(entry: DescribedSetting, setting: Setting) -> DescribedSetting:
+    """Return a topic's setting without what its broker has in another unit only.
+
+    Kafka lists values of a broker from the main name on, which is `log.retention.ms` of
+    `retention.ms`. With `log.retention.hours` alone the topic's value counts as a default.
+    """
+    own = [it for it in entry.synonyms if it.source is SettingSource.TOPIC]
+    main = setting.falls_back_to[:1]
+    of_broker = dropwhile(lambda it: it.name not in main, entry.synonyms[len(own) :])
+    synonyms = (*own, *of_broker)
+    source = synonyms[0].source if synonyms else SettingSource.DEFAULT
+    return entry._replace(synonyms=synonyms, source=source)
 
 
 def _topic_defaults(setting: Setting) -> tuple[Synonym, ...]:
