@@ -146,9 +146,9 @@ class Moving:
         killer.join()
         assert not killed.is_running
         assert eventually(lambda: self._is_complete(self._reassign(at, file, "--verify")), 300)
-        self.await_writes()
-        killed.start()
+        killed.start()  # the only Kafka has the coordinators' topics alone
         self.cluster.wait_for_brokers({it.node_id for it in self.cluster.nodes})
+        self.await_writes()
         assert eventually(lambda: self.faults.replicas(BULK) == set(replicas))
 
     def _kill_when(self, added: set[int], killed: ServerProcess) -> None:

@@ -343,6 +343,11 @@ class BrokerParts:
         return self._live.groups
 
     @property
+    def client_metrics(self) -> Mapping[str, Mapping[str, str]]:
+        """Settings of subscriptions to clients' metrics; a node alone has none."""
+        return self._live.client_metrics
+
+    @property
     def settings(self) -> Settings:
         """Current settings as given."""
         return self._live.settings

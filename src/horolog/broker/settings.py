@@ -45,6 +45,8 @@ class LiveSettings:
         self.settings = settings
         self.groups = {} if groups is None else groups
         """Settings of single groups; those without any are absent."""
+        self.client_metrics: dict[str, Mapping[str, str]] = {}
+        """Settings of subscriptions to clients' metrics, which only a cluster has."""
         self.config: BrokerConfig = settings.broker_config()
 
     def replace(self, settings: Settings) -> None:

@@ -41,8 +41,8 @@ __getattr__, __dir__ = lazy_names(
         "broker": "BrokerConfig",
         "cluster": "ClusterConfig ControllerAddress",
         "describe": (
-            "DescribedSetting Synonym describe_broker describe_cluster describe_group "
-            "describe_topic"
+            "DescribedSetting Synonym describe_broker describe_client_metrics describe_cluster "
+            "describe_group describe_topic"
         ),
         "exposure": "require_closed",
         "listeners": "Endpoint host_port",

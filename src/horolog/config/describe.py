@@ -7,7 +7,13 @@ from typing import Final, NamedTuple
 
 from horolog.config.setting import Setting, Status, UpdateMode
 from horolog.config.settings import Given, Settings, SettingSource
-from horolog.config.tables import broker_setting, broker_settings, group_settings, topic_settings
+from horolog.config.tables import (
+    broker_setting,
+    broker_settings,
+    client_metrics_settings,
+    group_settings,
+    topic_settings,
+)
 from horolog.config.values import SettingKind, Value, to_text
 from horolog.security.stores import Hidden
 
@@ -72,6 +78,23 @@ def describe_group(
         if given or not setting.is_unlisted:
             defaults = _topic_defaults(setting) or _broker_defaults(setting)
             entries.append(_entry(setting, given, defaults, read_only=False))
+    return entries
+
+
+def describe_client_metrics(
+    own: Mapping[str, str], names: Collection[str] | None = None
+) -> list[DescribedSetting]:
+    """Return all settings of a subscription to clients' metrics, or the existing ones of `names`.
+
+    One that does not exist has the defaults.
+    """
+    source, entries = SettingSource.CLIENT_METRICS, []
+    for setting in _asked_for(client_metrics_settings(), names):
+        text = own.get(setting.name)
+        given: list[tuple[Given, Value]] = []
+        if text is not None:
+            given.append((Given(source, setting.name, text), text))
+        entries.append(_entry(setting, given, (), read_only=False))
     return entries
 
 

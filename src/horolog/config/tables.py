@@ -44,6 +44,12 @@ def group_settings() -> Mapping[str, Setting]:
     return {setting.name: setting for setting in _read_table("group_settings.txt")}
 
 
+@cache
+def client_metrics_settings() -> Mapping[str, Setting]:
+    """Return every setting of a subscription to clients' metrics by name."""
+    return {setting.name: setting for setting in _read_table("client_metrics_settings.txt")}
+
+
 def group_setting(name: str) -> Setting:
     """Return the setting of groups with this name; `ValueError` if it does not exist."""
     return _find(name, group_settings(), "group")

@@ -19,6 +19,7 @@ from horolog.schemas.metadata import METADATA_VERSION, NO_CHANGE, Record, encode
 
 TOPIC: Final = 2
 BROKER: Final = 4
+CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 """Types of resources that have settings; a broker's name "" is that of all brokers."""
 

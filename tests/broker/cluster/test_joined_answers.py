@@ -13,6 +13,7 @@ from horolog.errors import ErrorCode
 from horolog.wire import GROUP_LAG, HISTORY_GROUP, ApiKey
 
 BOTH = (1, 2)
+BROKER, CLIENT_METRICS = 4, 16
 
 
 @pytest.fixture
@@ -155,6 +156,33 @@ def test_settings_go_to_the_controllers_and_come_back(
     assert eventually(lambda: described()["horolog.retention.by"] == "append-time")
     assert described()["retention.ms"] == "123456"
     assert "horolog.retention.by" not in quorum.image.settings_of(2, "t")
+
+
+def test_subscriptions_to_metrics_and_all_brokers_are_listed_and_described(
+    brokers: list[JoinedBroker],
+) -> None:
+    def listed(kind: int) -> set[str]:
+        answer = brokers[1].ask(ApiKey.LIST_CONFIG_RESOURCES, 1, resource_types=[kind])
+        return {it.resource_name for it in answer.config_resources}
+
+    def described() -> dict[str, tuple[str, int, int]]:
+        resource = {"resource_type": CLIENT_METRICS, "resource_name": "m"}
+        answer = brokers[1].ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource])
+        (result,) = answer.results
+        assert result.error_code == 0
+        return {it.name: (it.value, it.config_source, it.config_type) for it in result.configs}
+
+    assert listed(BROKER) == {"1", "2"}
+    assert listed(CLIENT_METRICS) == set()
+    defaults = {"interval.ms": ("300000", 5, 3), "match": ("", 5, 7), "metrics": ("", 5, 7)}
+    assert described() == defaults
+    for operation, names in ((0, {"m"}), (1, set())):
+        change = {"name": "interval.ms", "config_operation": operation, "value": "5000"}
+        resource = {"resource_type": CLIENT_METRICS, "resource_name": "m", "configs": [change]}
+        brokers[0].ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
+        assert eventually(lambda names=names: listed(CLIENT_METRICS) == names)
+        own = {"interval.ms": ("5000", 7, 3)} if names else {}
+        assert described() == {**defaults, **own}
 
 
 def test_a_topic_is_created_with_its_settings_of_horolog(

@@ -15,7 +15,7 @@ from horolog.broker.settings import LiveSettings, read_stored_settings
 from horolog.config import BrokerConfig, Settings, TopicConfig
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.metadata import state
-from horolog.metadata.image import BROKER, GROUP, TOPIC, Image, TopicImage
+from horolog.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC, Image, TopicImage
 from horolog.metadata.image_changes import Changes
 from horolog.metadata.rows import (
     AS_FOUND,
@@ -171,6 +171,7 @@ class ObeyedMetadata:
                 parts.topics.put(topic)
             parts.partitions.obey_settings(topic)
         self._obey_groups(name for kind, name in image.configs if kind == GROUP)
+        self._obey_client_metrics(name for kind, name in image.configs if kind == CLIENT_METRICS)
         self._obey_access(
             Changes(
                 offset=0,
@@ -197,6 +198,7 @@ class ObeyedMetadata:
         touched |= {image.topics[name].topic_id for name in named if name in image.topics}
         await self._put(image.by_id[topic_id] for topic_id in touched)
         self._obey_groups(name for kind, name in changes.configs if kind == GROUP)
+        self._obey_client_metrics(name for kind, name in changes.configs if kind == CLIENT_METRICS)
         self._obey_access(changes)
 
     async def _put(self, changed: Iterable[TopicImage]) -> None:
@@ -272,6 +274,12 @@ class ObeyedMetadata:
             its = self._image.settings_of(GROUP, group)
             rows += [SettingRow(GROUP_SCOPE, group, *setting) for setting in its.items()]
         self._parts.live.groups.update(read_stored_settings(rows).groups)
+
+    def _obey_client_metrics(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._parts.live.client_metrics.pop(name, None)
+            if its := self._image.settings_of(CLIENT_METRICS, name):
+                self._parts.live.client_metrics[name] = dict(its)
 
     def _obey_access(self, changes: Changes) -> None:
         parts = self._parts

@@ -24,11 +24,13 @@ from horolog.config import (
     Operation,
     SettingChange,
     describe_broker,
+    describe_client_metrics,
     describe_cluster,
     describe_group,
     describe_topic,
 )
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.network.peer import Peer
 from horolog.network.reply import Reply
 from horolog.rights.entries import CLUSTER_NAME
 from horolog.wire.api import ApiKey
@@ -307,6 +309,14 @@ class _Descriptions:
                 own = broker.group_settings.get(name, {})
                 found = [self._described(entry) for entry in describe_group(settings, own, keys)]
                 return found + await self._answers(ResourceType.GROUP, name, keys)
+            case ResourceType.CLIENT_METRICS if broker.cluster is not None:
+                if not name:
+                    raise RequestRefused(
+                        ErrorCode.invalid_request,
+                        "Client metrics subscription name must not be empty",
+                    )
+                own = broker.client_metrics.get(name, {})
+                return [self._described(entry) for entry in describe_client_metrics(own, keys)]
             case number:
                 raise without_settings(number)
 
@@ -422,19 +432,19 @@ async def list_config_resources(
     resources: list[ConfigResource] = [
         {"resource_name": name, "resource_type": kind}
         for kind in sorted(asked or set(ResourceType))
-        async for name in each(request, _names(broker, ResourceType(kind)))
+        async for name in each(request, _names(broker, request.peer, ResourceType(kind)))
     ]
     return {"error_code": ErrorCode.none, "config_resources": resources}
 
 
-def _names(broker: BrokerParts, kind: ResourceType) -> Iterator[str]:
-    """Yield the names of one kind: of groups those that have settings. Client metrics have none."""
+def _names(broker: BrokerParts, peer: Peer, kind: ResourceType) -> Iterator[str]:
+    """Yield the names of one kind: of groups those that have settings."""
     match kind:
         case ResourceType.TOPIC:
             yield from (topic.name for topic in broker.topics)
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
-            yield str(broker.config.node_id)
+            yield from (str(node.node_id) for node, _ in broker.placement.brokers(peer.listener))
         case ResourceType.GROUP:
             yield from list(broker.group_settings)
         case ResourceType.CLIENT_METRICS:
-            pass
+            yield from list(broker.client_metrics)
