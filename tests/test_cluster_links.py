@@ -51,8 +51,10 @@ def answers(connection: socket.socket) -> bool:
 
 def test_owner_of_a_connection_is_found(way: Way) -> None:
     with connected(way) as connection:
-        assert owner_of(connection.getsockname()[1], way.port) == os.getpid()
-        assert owner_of(way.port, 1) == -1
+        port, pids = connection.getsockname()[1], (os.getppid(), os.getpid())
+        assert owner_of(port, way.port, pids) == os.getpid()
+        assert owner_of(port, way.port, pids[:1]) is None
+        assert owner_of(way.port, 1, pids) is None
 
 
 def test_cut_ends_connections_and_refuses_new_ones_until_it_is_mended(way: Way) -> None:
@@ -101,7 +103,7 @@ def test_connections_of_one_process_alone_are_cut(way: Way) -> None:
             other.stdin.write("\n")
             other.stdin.flush()
             assert other.stdout.readline() == "True\n"
-            way.cut(lambda pid: pid == other.pid, is_silent=False)
+            way.cut({other.pid}, is_silent=False)
             assert answers(own)
             other.stdin.close()
             assert other.stdout.readline() in ("False\n", "")

@@ -1,16 +1,13 @@
 """The ways between the processes of a cluster, and from clients to it: which are cut, and how."""
 
-import os
 import socket
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from tools.cluster import Cluster, ServerProcess
-
-Pids = Collection[int]
 
 
 class Links:
@@ -52,14 +49,22 @@ class Links:
         Silent connections stand still until `mend` ends them; others end at once, and new ones
         are refused.
         """
-        pids = {it.pid for it in of if it.is_running}
+        pids = {it.pid for it in of if it.is_running} if of else None
         for node in to:
-            self._ways[node.node_id].cut((lambda pid: pid in pids) if of else None, is_silent)
+            self._ways[node.node_id].cut(pids, is_silent=is_silent)
 
     def mend(self) -> None:
         """Let all reach all."""
         for way in self._ways.values():
             way.mend()
+
+
+class Cut(NamedTuple):
+    """How a way is cut."""
+
+    of: Collection[int] | None
+    """Processes whose connections are cut; None: all."""
+    is_silent: bool
 
 
 class Way:
@@ -72,8 +77,7 @@ class Way:
         self.address = f"127.0.0.1:{self.port}"
         self._lock = threading.Lock()
         self._passed: dict[socket.socket, Passing] = {}
-        self._is_cut_for: Callable[[int], bool] | None = None
-        self._is_cut = self._is_silent = False
+        self._cut: Cut | None = None
 
     def open(self) -> None:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -86,14 +90,15 @@ class Way:
         for passing in self._all():
             passing.end()
 
-    def cut(self, is_cut_for: Callable[[int], bool] | None, is_silent: bool) -> None:
+    def cut(self, of: Collection[int] | None, *, is_silent: bool) -> None:
         """Cut connections of some processes; None: of all."""
-        self._is_cut_for, self._is_silent, self._is_cut = is_cut_for, is_silent, True
+        self._cut = Cut(of, is_silent)
         for passing in self._all():
             self._check(passing)
 
     def mend(self) -> None:
-        self._is_cut = False
+        with self._lock:
+            self._cut = None
         for passing in self._all():
             if passing.stands.is_set():
                 passing.end()
@@ -103,9 +108,13 @@ class Way:
             return list(self._passed.values())
 
     def _check(self, passing: "Passing") -> None:
-        is_cut_for = self._is_cut_for
-        if self._is_cut and (is_cut_for is None or is_cut_for(passing.pid())):
-            if self._is_silent:
+        cut = self._cut
+        if cut is None or not (cut.of is None or passing.is_of(cut.of)):
+            return
+        with self._lock:
+            if self._cut is not cut:  # mended meanwhile
+                return
+            if cut.is_silent:
                 passing.stands.set()
             else:
                 passing.end()
@@ -147,12 +156,12 @@ class Passing:
         """Set: what comes is kept back, and lost at the end."""
         self._has_ended = threading.Event()
 
-    def pid(self) -> int:
-        """Whose connection it is: the process at its near end; -1 once that is gone."""
+    def is_of(self, pids: Collection[int]) -> bool:
+        """Whether one of these processes is at its near end."""
         try:
-            return owner_of(self._near.getpeername()[1], self._port)
+            return owner_of(self._near.getpeername()[1], self._port, pids) is not None
         except OSError:
-            return -1
+            return False
 
     def end(self) -> None:
         """End it for both ends."""
@@ -177,8 +186,8 @@ class Passing:
         self.end()
 
 
-def owner_of(port: int, to_port: int) -> int:
-    """The process that has a connection from a port of this machine to another; -1 if none has.
+def owner_of(port: int, to_port: int, pids: Collection[int]) -> int | None:
+    """Which of some processes has a connection from a port of this machine to another.
 
     By /proc, so on Linux alone.
     """
@@ -188,15 +197,13 @@ def owner_of(port: int, to_port: int) -> int:
             _, near, far, *_ = fields = line.split()
             if (_port(near), _port(far)) == (port, to_port):
                 inode = fields[9]
-    wanted = f"socket:[{inode}]"
-    for process in Path("/proc").iterdir():
-        if inode is not None and process.name.isdigit():
-            with suppress(OSError):
-                for file in (process / "fd").iterdir():
-                    with suppress(OSError):
-                        if os.readlink(file) == wanted:
-                            return int(process.name)
-    return -1
+    for pid in pids:
+        with suppress(OSError):
+            for file in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    if file.readlink().name == f"socket:[{inode}]":
+                        return pid
+    return None
 
 
 def _port(address: str) -> int:
