@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -18,13 +19,17 @@ from horolog.broker.cluster.controllers import ControllersUnavailable
 from horolog.broker.cluster.directory import lock_cluster_directory
 from horolog.broker.cluster.internal_topics import InternalTopics, creation, wanted_topics
 from horolog.broker.cluster.membership import Membership
+from horolog.broker.cluster.remote_admission import RemoteAdmission
 from horolog.client.security import Security
 from horolog.clock import ManualClock
 from horolog.config import BrokerConfig, ClusterConfig, Settings
+from horolog.errors import ErrorCode
 from horolog.metadata import Image
 from horolog.record import LogRecord, build_batch
 from horolog.schemas.metadata import METADATA_VERSION, FeatureLevel, RegisterBroker
-from horolog.wire import ApiKey
+from horolog.storage.names import TopicPartition
+from horolog.transactions.values import ProducerIdentity
+from horolog.wire import ApiKey, NodeEndpoint
 
 NODE, DIRECTORY = 1, UUID(int=900)
 CONTROLLERS = {
@@ -270,3 +275,37 @@ def whether_new_partitions_are_kept_away_while_internal_topics_are_missing(lab: 
 @of_broker("horolog.cluster.internal.replicas", {"false": False, "true": True})
 def whether_it_is_unfenced_where_it_could_be_given_internal_replicas(lab: Lab) -> bool:
     return beside_kafka(lab, 29).keeps_fenced is None
+
+
+@of_broker(
+    "add.partitions.to.txn.retry.backoff.ms",
+    {"25": 5, "100": 2},
+    beside={"add.partitions.to.txn.retry.backoff.max.ms": "100"},
+)
+def tries_to_add_a_partition_while_the_transaction_before_ends(lab: Lab) -> int:
+    """In a cluster, where the coordinator is another broker."""
+    tries = []
+
+    async def ask(node: NodeEndpoint, api_key: ApiKey, body: Any, /, *, timeout_ms: int) -> Any:
+        tries.append(body)
+        its = SimpleNamespace(
+            partition_index=0, partition_error_code=ErrorCode.concurrent_transactions
+        )
+        topic = SimpleNamespace(name="t", results_by_partition=[its])
+        result = SimpleNamespace(transactional_id="x", topic_results=[topic])
+        return SimpleNamespace(error_code=0, results_by_transaction=[result])
+
+    lab.topic("t")
+    parts = lab.broker.broker
+    coordinator = NodeEndpoint(5, "localhost", 9)
+
+    async def add() -> None:
+        admission = RemoteAdmission(
+            ask, lambda transactional_id: coordinator, parts.partitions, parts.catalogue.live
+        )
+        producer, adds_since = ProducerIdentity(7, 2), 12
+        await admission.admitted("x", producer, [TopicPartition("t", 0)], adds_since)
+        await admission.close()
+
+    lab.broker.run(add())
+    return len(tries)

@@ -36,8 +36,6 @@ _LOG = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 30_000
 """Longest wait for an answer, as `request.timeout.ms` of Kafka's brokers."""
-_RETRY_MS: Final = 20
-"""Pause before a transaction that cannot begin yet is asked about again."""
 _MOST_AT_ONCE: Final = 1_000  # transactional ids of a request
 
 Codes = Mapping[TopicPartition, ErrorCode]
@@ -138,7 +136,9 @@ class RemoteAdmission:
         A transaction that begins while the former one ends is asked about again for a while.
         """
         is_strict = produce_version >= ADDS_PARTITIONS_SINCE
-        left_ms = self._live.config.add_partitions_to_txn_retry_backoff_max_ms
+        config = self._live.config
+        pause_ms = config.add_partitions_to_txn_retry_backoff_ms
+        left_ms = config.add_partitions_to_txn_retry_backoff_max_ms
         while True:
             admissions = self._admissions(producer.id, partitions, is_strict=is_strict)
             codes = await self._codes(transactional_id, producer, admissions, is_strict=is_strict)
@@ -146,8 +146,8 @@ class RemoteAdmission:
                 break
             if left_ms <= 0:
                 break
-            await asyncio.sleep(min(_RETRY_MS, left_ms) / 1000)
-            left_ms -= _RETRY_MS
+            await asyncio.sleep(min(pause_ms, left_ms) / 1000)
+            left_ms -= pause_ms
         translated = {each: produce_code(code, produce_version) for each, code in codes.items()}
         return Admitted(producer.id, is_strict, translated, admissions)
 
