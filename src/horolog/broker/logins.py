@@ -171,7 +171,7 @@ class LoginDispatch:
         def find(user: str) -> Credential | None:
             return credentials.get((user, scram))
 
-        return ScramLogin(scram, find, self._broker.login_secret)
+        return ScramLogin(scram, find, self._broker.login_secret())
 
     def _authenticate(
         self, header: RequestHeader, frame: Buffer, peer: Peer, state: _LoginState

@@ -6,7 +6,7 @@ fails, everything opened before is closed again.
 
 import logging
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -70,8 +70,9 @@ class OpenedLogs:
     """Directory of the coordinators' topics."""
     group_settings: dict[str, dict[str, str]]
     """Settings of single groups."""
-    login_secret: bytes = b""
-    """Secret for salts of users that are not there; empty if no listener asks for a login."""
+    login_secret: Callable[[], bytes]
+    """Returns the secret for salts of users that are not there; empty if no listener asks for a
+    login."""
     left_behind: LeftByKafka = field(default_factory=LeftByKafka)
     """State of an Apache Kafka that had this directory."""
 
@@ -220,7 +221,7 @@ class _Opening:
             left_behind=self.left_behind,
             made_here=self._made_here(),
             group_settings=self.stored_settings.groups,
-            login_secret=secret,
+            login_secret=lambda: secret,
         )
 
     def _log_unclean_stop(self, log_dir: LogDir) -> None:

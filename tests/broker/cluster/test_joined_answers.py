@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from joined_broker import JoinedBroker
 from patience import eventually
+from raw_connection import RawConnection
 from scripted_controller import ScriptedController
 
 from horolog.errors import ErrorCode
@@ -220,3 +221,40 @@ def test_questions_about_groups_are_for_their_coordinators(brokers: list[JoinedB
             resources=[{**resource, "configuration_keys": [question.name]}],
         )
         assert found.results[0].error_code == ErrorCode.not_coordinator, question.name
+
+
+def test_salts_of_unknown_users_are_the_same_at_each_broker_and_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    """Compared, they would say which users exist."""
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0",
+        "listener.security.protocol.map": (
+            "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"
+        ),
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    }
+
+    def salt(broker: JoinedBroker, user: str) -> str:
+        port = broker.bound[1].port
+        with RawConnection(f"127.0.0.1:{port}") as connection:
+            connection.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256")
+            message = f"n,,n={user},r=mine".encode()
+            answer = connection.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=message)
+        assert answer.error_code == 0
+        first = dict(part.split("=", 1) for part in bytes(answer.auth_bytes).decode().split(","))
+        return first["s"]
+
+    with ScriptedController() as quorum:
+        one = JoinedBroker(tmp_path / "1", quorum, 1, settings)
+        two = JoinedBroker(tmp_path / "2", quorum, 2, settings)
+        with two:
+            view = one.node.view
+            assert eventually(lambda: one.call(lambda: 2 in view.image.brokers))
+            salts = [salt(one, "nobody"), salt(one, "noone")]
+            assert salts[0] != salts[1]
+            assert [salt(two, "nobody"), salt(two, "noone")] == salts
+            one.stop()
+            quorum.expire(1)
+            with JoinedBroker(tmp_path / "1", quorum, 1, settings) as again:
+                assert [salt(again, "nobody"), salt(again, "noone")] == salts

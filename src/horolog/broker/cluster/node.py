@@ -9,7 +9,6 @@ that came back empty would be taken for the leader that it was, and others would
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-_SECRET_BYTES: Final = 32
 _MOST_NAMED: Final = 5
 
 
@@ -200,8 +198,21 @@ class ClusterNode:
             stored=Stored([], []),
             state_dir=Path(self._directory.path),
             group_settings={},
-            login_secret=secrets.token_bytes(_SECRET_BYTES),  # of this process
+            login_secret=self._login_secret,
         )
+
+    def _login_secret(self) -> bytes:
+        """Return what all horologs of the cluster know, over restarts, and clients do not.
+
+        Compared with another broker, a salt must not say whether its user exists. Passwords of
+        users would not do: with their hashes one could be guessed from a salt.
+        """
+        directories = [
+            directory.bytes
+            for broker in self.view.image.brokers.values()
+            for directory in broker.log_dirs
+        ]
+        return min(directories, default=self.directory_id.bytes)
 
     def place(
         self, live: LiveSettings, topics: TopicRegistry, partitions: Partitions
