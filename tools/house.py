@@ -23,7 +23,7 @@ LIMITS = ROOT / "tools" / "house.tsv"
 # `test_house` compares them with what calls the writers of `.log` files.
 DOORS = (
     "broker/handlers/produce.py:produce",
-    "broker/handlers/produce.py:produce_single",
+    "broker/handlers/produce_single.py:produce_single",
     "broker/partition.py:Partition.append",
     "broker/scheduling/write_queue.py:WriteQueue.append",
     "broker/scheduling/write_queue.py:WriteQueue.append_own",

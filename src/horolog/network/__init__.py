@@ -11,7 +11,7 @@ outbox        responses (`reply`); what the page cache has is sent from its file
 budget        the memory of all connections together; `stalls` closes who holds it without progress
 turns         which connection is served next; `busy_polling` asks once more before it sleeps,
               `joint_sends` wakes clients together
-outgoing      requests to another broker
+outgoing      requests to another broker, and `responses` to them
 tls           handshakes and transports of encrypted connections
 http          a page for a browser or Prometheus, on a port of its own
 

@@ -2,7 +2,8 @@
 
     topics, configs, cluster         topics, settings, and the cluster itself; `acls`: its rights
     described_topics                 partitions of topics, page by page
-    produce, fetch, list_offsets     records and their offsets; `records`: deletion, leader epochs
+    produce, fetch, list_offsets     records and their offsets; `records`: deletion, leader epochs;
+                                     `produce_single`: records of one partition
     groups, group_tools              requests of group members; requests of tools
     consumer_groups                  groups that the broker assigns (KIP-848)
     commits, offsets                 commits of offsets; reading and deleting committed offsets
@@ -28,6 +29,7 @@ from horolog.broker.handlers import (
     logins,
     offsets,
     produce,
+    produce_single,
     quotas,
     records,
     topics,
@@ -50,6 +52,7 @@ __all__ = [
     "logins",
     "offsets",
     "produce",
+    "produce_single",
     "quotas",
     "records",
     "topics",

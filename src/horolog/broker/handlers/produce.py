@@ -18,18 +18,17 @@ until the in-sync replicas of a cluster have the records, a retry of what is in 
 
 import asyncio
 import time
-from collections.abc import Collection, Coroutine, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from horolog.broker.authorisation import TOPIC, TRANSACTIONAL_ID, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.coordinators.admission import Admitted, admit, transactional_header
-from horolog.broker.dispatch import Apart, Request, api, shortcut
+from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers.replicated import (
-    Acknowledging,
     Replicating,
     check_in_sync,
     unreplicated,
@@ -50,29 +49,25 @@ from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
 from horolog.record.batch import BatchHeader
-from horolog.storage.file_errors import WouldBlock
 from horolog.storage.logs.appendable import Appended
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers.states import Admission
 from horolog.wire.api import ApiKey
 from horolog.wire.codec import TooManyFields
-from horolog.wire.frame import response_prefix
 from horolog.wire.leaders import NodeEndpoint
 from horolog.wire.produce import (
     ProducedPartition,
     ProducedTopic,
     encode_produce_response,
-    single_answers,
 )
 from horolog.wire.requests import ProduceRequest
-from horolog.wire.single_partition import SingleProduce, read_produce
 
 if TYPE_CHECKING:
     from horolog.replication.leading import Leading
 
 INLINE_SECONDS: Final = 0.005
 """Time for validating batches of one request on the event loop; the rest go to threads."""
-_ALL: Final = -1
+ALL: Final = -1
 """acks=all."""
 _AT_ONCE: Final = 500
 """Most partitions of a request that is handled on the event loop at once."""
@@ -148,11 +143,7 @@ async def produce(request: Request[ProduceRequest], broker: BrokerParts) -> Repl
                 for batch in batches:
                     await request.pause()
                     header, partition = transactional_header(batch.records), batch.partition
-                    if (
-                        header is not None
-                        and partition is not None
-                        and not _is_adopted(batch.topic)
-                    ):
+                    if header is not None and partition is not None and not is_adopted(batch.topic):
                         headers[TopicPartition(partition.topic, partition.index)] = header
                 admitted = await admit(
                     broker.transactions,
@@ -170,7 +161,7 @@ async def produce(request: Request[ProduceRequest], broker: BrokerParts) -> Repl
                     _note(request, broker, batch, await batch.appending)
                 except HorologError as error:
                     _note(request, broker, batch, error)
-    if body.acks == _ALL:
+    if body.acks == ALL:
         await _replicate(request, broker, batches)
     produced = [
         ProducedTopic(name, topic_id, [batch.outcome for batch in sent])
@@ -213,11 +204,11 @@ async def _begin(
                 assert batch.refusal is not None
                 raise batch.refusal
             batch.leading = batch.partition.replicas()
-            if batch.leading is not None and request.body.acks == _ALL:
+            if batch.leading is not None and request.body.acks == ALL:
                 check_in_sync(batch.partition, batch.leading)
             admission = None
             if admitted is not None and transactional_header(batch.records) is not None:
-                admission = _admission(admitted, batch.topic, batch.partition)
+                admission = admission_of(admitted, batch.topic, batch.partition)
             appended = batch.partition.writes.append(
                 batch.records,
                 now_ms,
@@ -253,12 +244,12 @@ async def _replicate(
     for batch in batches:
         partition = batch.partition
         if partition in refusals and batch.end_offset is not None:
-            batch.outcome = _not_replicated(
+            batch.outcome = not_replicated(
                 broker, batch.outcome, partition, refusals[partition], request.peer
             )
 
 
-def _not_replicated(
+def not_replicated(
     broker: BrokerParts,
     outcome: ProducedPartition,
     partition: Partition,
@@ -274,146 +265,7 @@ def _not_replicated(
     )
 
 
-@shortcut(ApiKey.PRODUCE)
-def produce_single(
-    broker: BrokerParts, peer: Peer, frame: bytes
-) -> "Reply | asyncio.Future[Reply] | Coroutine[Any, Any, Reply] | None":
-    """Append to one partition without decoding the request by its schema.
-
-    Returns:
-        None, without any effect, if the append may block, or for a request of another form. An
-        append of a transaction is waited for here.
-    """
-    asked = read_produce(frame)
-    if asked is None:
-        return None
-    version, _, _, acks, name, topic_id, index, records, transactional, _ = asked
-    topic = partition = None
-    try:
-        topic = find_topic(broker, version, name, topic_id)
-        access = broker.access
-        if access.rights is not None:
-            if transactional_header(records) is not None:
-                _check_transactional_id(broker, peer, transactional)
-            if topic is not None or version < 13:
-                written = name if topic is None else topic.name
-                if not access.allows(peer, ApiKey.PRODUCE, TOPIC, written):
-                    raise refusal(TOPIC)
-        partition = find_partition(broker, version, acks, topic, index)
-        if transactional is not None:
-            return _append_admitted(broker, peer, asked, topic, partition)
-        leading = partition.replicas()
-        if leading is not None and acks == _ALL:
-            check_in_sync(partition, leading)
-        appended = partition.writes.append(
-            records, broker.clock.now_ms(), version, peer, may_block=False
-        )
-    except WouldBlock:
-        return None
-    except HorologError as error:
-        return _single_refused(broker, asked, topic, error, partition, peer)
-    assert isinstance(appended, Appended)
-    if leading is not None and acks == _ALL:
-        return _single_replicated(broker, asked, appended, partition, leading, peer)
-    return _single_appended(broker, asked, appended, partition, peer.host)
-
-
-def _check_transactional_id(broker: BrokerParts, peer: Peer, transactional_id: str | None) -> None:
-    """Check that a client may send a transactional batch.
-
-    Raises:
-        RequestRefused: it may not use its transactional id, or gives none (53).
-    """
-    if transactional_id is None:
-        raise refusal(TRANSACTIONAL_ID)
-    broker.access.check(peer, ApiKey.PRODUCE, TRANSACTIONAL_ID, transactional_id)
-
-
-async def _append_admitted(
-    broker: BrokerParts, peer: Peer, asked: SingleProduce, topic: Topic | None, partition: Partition
-) -> Reply:
-    """Append a batch to one partition once the coordinator of its transaction admits it."""
-    version, records, transactional_id = asked.version, asked.records, asked.transactional_id
-    assert transactional_id is not None
-    try:
-        async with broker.producer_turns.turn(peer, transactional_id):
-            header, headers = transactional_header(records), {}
-            if header is not None and not _is_adopted(topic):
-                headers[TopicPartition(partition.topic, partition.index)] = header
-            others = broker.other_coordinators
-            admitted = await admit(broker.transactions, transactional_id, headers, version, others)
-            admission = None if header is None else _admission(admitted, topic, partition)
-            leading = partition.replicas()
-            if leading is not None and asked.acks == _ALL:
-                check_in_sync(partition, leading)
-            now_ms = broker.clock.now_ms()
-            appended = partition.writes.append(records, now_ms, version, peer, admission=admission)
-        if not isinstance(appended, Appended):
-            appended = await appended
-    except HorologError as error:
-        return _single_refused(broker, asked, topic, error, partition, peer)
-    if leading is not None and asked.acks == _ALL:
-        return await _single_replicated(broker, asked, appended, partition, leading, peer)
-    return _single_appended(broker, asked, appended, partition, peer.host)
-
-
-def _single_replicated(
-    broker: BrokerParts,
-    asked: SingleProduce,
-    appended: Appended,
-    partition: Partition,
-    leading: "Leading",
-    peer: Peer,
-) -> "asyncio.Future[Reply]":
-    """Return the answer, which is there once the in-sync replicas have the batch."""
-    reply = _single_appended(broker, asked, appended, partition, peer.host)
-
-    def finish(error: HorologError | None) -> Reply:
-        if error is None:
-            return reply
-        base_offset, _, time_ms, start_offset = appended[:4]
-        outcome = ProducedPartition(asked.partition, 0, base_offset, time_ms, start_offset)
-        outcome = _not_replicated(broker, outcome, partition, error, peer)
-        return _single(broker, asked, outcome, peer)
-
-    replicating = Replicating(appended.next_offset, leading)
-    waiting = Acknowledging(broker, peer, partition, replicating, asked.timeout_ms, finish)
-    waiting.on_gone()  # the high watermark may have moved with the append
-    return waiting.answer
-
-
-def _single_appended(
-    broker: BrokerParts, asked: SingleProduce, appended: Appended, partition: Partition, host: str
-) -> Reply:
-    version, correlation_id, client_id, _, name, topic_id, index = asked[:7]
-    broker.note_appended(partition, appended, version, client_id, host)
-    base_offset, _, time_ms, start_offset = appended[:4]
-    answers = single_answers(version, name, topic_id)
-    return (answers.pack(correlation_id, index, 0, base_offset, time_ms, start_offset),)
-
-
-def _single_refused(
-    broker: BrokerParts,
-    asked: SingleProduce,
-    topic: Topic | None,
-    error: HorologError,
-    partition: Partition | None,
-    peer: Peer,
-) -> Reply:
-    outcome = _refused(broker, topic, asked.partition, error, partition, asked.client_id, peer)
-    return _single(broker, asked, outcome, peer)
-
-
-def _single(
-    broker: BrokerParts, asked: SingleProduce, outcome: ProducedPartition, peer: Peer
-) -> Reply:
-    version, produced = asked.version, [ProducedTopic(asked.name, asked.topic_id, [outcome])]
-    leaders = _leaders(broker, produced, peer.listener)
-    body = encode_produce_response(version, produced, node_endpoints=leaders)
-    return (response_prefix(ApiKey.PRODUCE, version, asked.correlation_id, len(body)), body)
-
-
-def _is_adopted(topic: Topic | None) -> bool:
+def is_adopted(topic: Topic | None) -> bool:
     """True if the topic was adopted.
 
     Open transactions of adopted topics are aborted by a restart.
@@ -421,13 +273,13 @@ def _is_adopted(topic: Topic | None) -> bool:
     return topic is not None and topic.adopted
 
 
-def _admission(admitted: Admitted, topic: Topic | None, partition: Partition) -> Admission:
+def admission_of(admitted: Admitted, topic: Topic | None, partition: Partition) -> Admission:
     """Check that the partition of a transaction's batch belongs to the transaction.
 
     Raises:
         RequestRefused: it does not, or the topic is adopted (44).
     """
-    if _is_adopted(topic):
+    if is_adopted(topic):
         raise RequestRefused(
             ErrorCode.policy_violation,
             f"{partition.topic} was adopted from directories written elsewhere, where what is open "
@@ -449,7 +301,7 @@ def _reply(
             encode_produce_response,
             request.version,
             topics,
-            node_endpoints=_leaders(broker, topics, request.peer.listener),
+            node_endpoints=hinted_leaders(broker, topics, request.peer.listener),
         )
         return (
             Apart(lambda checkpoint: (encode(checkpoint=checkpoint),))
@@ -476,7 +328,9 @@ def _note(
     client_id, peer = request.client_id, request.peer
     index, partition = batch.outcome.partition_index, batch.partition
     if isinstance(result, HorologError):
-        batch.outcome = _refused(broker, batch.topic, index, result, partition, client_id, peer)
+        batch.outcome = refused_outcome(
+            broker, batch.topic, index, result, partition, client_id, peer
+        )
         return
     assert partition is not None
     broker.note_appended(partition, result, request.version, client_id, peer.host)
@@ -486,7 +340,7 @@ def _note(
     batch.end_offset = result.next_offset
 
 
-def _refused(
+def refused_outcome(
     broker: BrokerParts,
     topic: Topic | None,
     index: int,
@@ -495,6 +349,7 @@ def _refused(
     client_id: str,
     peer: Peer,
 ) -> ProducedPartition:
+    """Count a batch that was refused, and return its outcome."""
     broker.traffic.refuse(None if partition is None else partition.topic, error)
     if partition is not None:
         broker.append_warnings.note_refused(partition, error, client_id, peer.host)
@@ -513,7 +368,7 @@ def _refused(
     )
 
 
-def _leaders(
+def hinted_leaders(
     broker: BrokerParts, topics: Sequence[ProducedTopic], listener: Endpoint
 ) -> list[NodeEndpoint]:
     """Return the endpoints of leaders that the results refer to."""
