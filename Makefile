@@ -90,9 +90,9 @@ cluster: $(MARK) check-java ## a cluster with Apache Kafka's controllers: make c
 	@$(BIN)/python -m tools.cluster --brokers $(BROKERS) --controllers $(CONTROLLERS)
 
 FAULTS ?= 100
-soak-cluster: $(MARK) check-java ## faults in a cluster under load: make soak-cluster FAULTS=100 SEED= BROKERS=khh CONTROLLERS=1
+soak-cluster: $(MARK) check-java ## faults in a cluster under load: make soak-cluster FAULTS=100 MINUTES= SEED= BROKERS=khh CONTROLLERS=1
 	@$(BIN)/python -c 'from tools.peers import kafka; kafka.is_there(kafka.NEWEST) or exit("no peer kafka-4: run make peers")'
-	@FAULTS=$(FAULTS) SEED=$(SEED) BROKERS=$(BROKERS) CONTROLLERS=$(CONTROLLERS) $(BIN)/python -m pytest -m soak tests/interop/test_interop_cluster_soak.py
+	@FAULTS=$(FAULTS) MINUTES=$(MINUTES) SEED=$(SEED) BROKERS=$(BROKERS) CONTROLLERS=$(CONTROLLERS) $(BIN)/python -m pytest -m soak tests/interop/test_interop_cluster_soak.py
 
 lint: $(MARK) ## style, types, layers, growth
 	@$(BIN)/ruff format --check src tests bench tools examples

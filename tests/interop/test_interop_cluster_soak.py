@@ -3,6 +3,7 @@
 import os
 import random
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from patience import eventually
 from tools.cluster import Cluster
 
 FAULTS = given_number("FAULTS", 4)
+MINUTES = given_number("MINUTES", 1 << 30)
 SEED = given_number("SEED", random.SystemRandom().randrange(1 << 30))
 BROKERS = os.environ.get("BROKERS") or "khh"
 CONTROLLERS = given_number("CONTROLLERS", 1)
@@ -34,9 +36,14 @@ def test_nothing_acknowledged_is_lost_under_faults(
     cluster = Cluster(tmp_path, BROKERS, CONTROLLERS, of_controllers=settings)
     with ExitStack() as stack:
         soak = ClusterSoak(cluster, SEED, stack)
+        until = time.monotonic() + MINUTES * 60
         for number in range(1, FAULTS + 1):
+            if time.monotonic() > until:
+                say(f"{MINUTES} minutes are over")
+                break
             say(f"{number}: {soak.fault()}; {soak.history.count} acknowledged")
         assert not (problems := soak.finish()), f"SEED={SEED}: {problems[:20]}"
+        say(f"all {soak.history.count} acknowledged records are there")
 
 
 def test_soak_finds_what_is_lost_doubled_and_different(tmp_path: Path) -> None:
