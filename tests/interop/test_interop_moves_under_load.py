@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from cluster_faults import ClusterFaults
@@ -240,9 +240,15 @@ class Moving:
         self, connection: RawConnection, topic: str, partition: int, time_ms: int
     ) -> tuple[int, int]:
         fields = lookup_fields(topic, {partition: time_ms})
-        answer = connection.ask(ApiKey.LIST_OFFSETS, 7, replica_id=-1, **fields)
-        (found,) = answer.topics[0].partitions
-        assert found.error_code == 0, found
+        found: Any = None
+
+        def answers() -> bool:
+            nonlocal found
+            answer = connection.ask(ApiKey.LIST_OFFSETS, 7, replica_id=-1, **fields)
+            (found,) = answer.topics[0].partitions
+            return bool(found.error_code == 0)
+
+        assert eventually(answers), found  # others may know of its election first
         return found.offset, found.timestamp
 
 
