@@ -56,6 +56,13 @@ def test_client_that_means_another_broker_is_sent_to_its_bootstrap_servers(
     assert connection.ask(ApiKey.API_VERSIONS, 5).error_code == 0, "the connection stays"
 
 
+@pytest.mark.parametrize(("kind", "code"), [(2, 114), (3, 115)])
+def test_a_broker_describes_no_controllers(connection: RawConnection, kind: int, code: int) -> None:
+    described = connection.ask(ApiKey.DESCRIBE_CLUSTER, 1, endpoint_type=kind)
+    assert (described.error_code, described.cluster_id, described.brokers) == (code, "", ())
+    assert {2: "of type CONTROLLER", 3: "endpoint type 3"}[kind] in described.error_message
+
+
 def test_versions_before_5_name_no_broker(connection: RawConnection) -> None:
     for version in (0, 3, 4):
         answer = connection.ask(ApiKey.API_VERSIONS, version, cluster_id="another", node_id=7)

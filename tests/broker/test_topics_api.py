@@ -138,6 +138,17 @@ def test_topics_are_made_on_first_use_where_both_sides_allow_it(broker: RunningB
     assert topic.error_code == 3
 
 
+@pytest.mark.parametrize("name", ["", "a b"])
+def test_an_invalid_name_is_no_unknown_topic(broker: RunningBroker, name: str) -> None:
+    for may_create in (True, False):
+        (topic,) = describe(broker, name, allow_auto_topic_creation=may_create)
+        assert topic.error_code == 17
+    resource = {"resource_type": 2, "resource_name": name}
+    (described,) = broker.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource]).results
+    assert described.error_code == 17
+    assert described.error_message.startswith("Topic name is invalid: ")
+
+
 @pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
 def test_no_request_creates_one_of_kafkas_internal_topics(broker: RunningBroker, name: str) -> None:
     before = {path.name for path in broker.log_dir.iterdir()}

@@ -113,6 +113,7 @@ def _refusal_of_client(request: Request[ApiVersionsRequest], broker: BrokerParts
 
 
 BROKERS: Final = 1
+CONTROLLERS: Final = 2
 
 
 @api(ApiKey.DESCRIBE_CLUSTER)
@@ -122,10 +123,20 @@ def describe_cluster(
     """Describe the brokers, and the one that takes changes of the cluster."""
     endpoint_type = request.body.endpoint_type
     if endpoint_type != BROKERS:
+        is_known = endpoint_type == CONTROLLERS
         return {
-            "error_code": ErrorCode.mismatched_endpoint_type,
-            "error_message": "this is a broker's endpoint, not a controller's",
-            "cluster_id": broker.cluster_id,
+            "error_code": (
+                ErrorCode.mismatched_endpoint_type
+                if is_known
+                else ErrorCode.unsupported_endpoint_type
+            ),
+            "error_message": (
+                "The request was sent to an endpoint of type BROKER, "
+                "but we wanted an endpoint of type CONTROLLER"
+                if is_known
+                else f"Unsupported endpoint type {endpoint_type}"
+            ),
+            "cluster_id": "",
             "brokers": [],
         }
     known = broker.placement.brokers(

@@ -30,6 +30,7 @@ from horolog.config import (
     describe_topic,
 )
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.metadata.topics import check_name
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
 from horolog.rights.entries import CLUSTER_NAME
@@ -322,6 +323,7 @@ class _Descriptions:
 
     async def _of_topic(self, name: str, keys: Keys) -> "list[DescribeConfigsResourceResult]":
         broker = self._broker
+        check_name(name)
         topic = broker.topics.named(name)
         same = (frozenset(topic.overrides.items()), keys)
         found = self._of_topics.get(same)

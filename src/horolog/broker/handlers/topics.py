@@ -14,7 +14,7 @@ from horolog.broker.placement.placement import PlacedPartition
 from horolog.broker.throttling import Mutations
 from horolog.config import describe_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
-from horolog.metadata.topics import NewPartitions, Topic, unknown_topic
+from horolog.metadata.topics import NewPartitions, Topic, check_name, unknown_topic
 from horolog.network.reply import Reply
 from horolog.rights.entries import CLUSTER_NAME
 from horolog.storage.names import INTERNAL_TOPICS
@@ -151,6 +151,7 @@ async def _asked_for(
             topic = broker.topics.find(name)
         if topic is None:
             assert name is not None
+            check_name(name)
             await _create(request, broker, name, creation)
             raise unknown_topic(name)  # as Kafka, where it is there for the next request
         return await _described(request, broker, topic)
