@@ -39,6 +39,7 @@ from horolog.storage import (
     new_segment,
     prepare,
 )
+from horolog.storage.log_dir.log_dir import OpeningProgress
 
 NOW = 1_700_000_000_000
 """What the clock says unless a test says otherwise, in milliseconds."""
@@ -111,6 +112,7 @@ def open_dir(
     topic_id: UUID | None = None,
     files: Files | None = None,
     assigned: Mapping[TopicPartition, UUID] | None = None,
+    progress: OpeningProgress | None = None,
 ) -> LogDir:
     """A log directory in which every topic has the same settings.
 
@@ -128,6 +130,7 @@ def open_dir(
         now_ms=now,
         files=files or UnsyncedFiles(),
         assigned=assigned,
+        progress=progress,
     )
     log_dir.stamps = LoneClock()
     for log in log_dir.logs.values():

@@ -311,7 +311,7 @@ async def _serve(
         Service.start(settings, clock, owns_process=True, faults=faults, progress=progress)
     )
     try:
-        if config.cluster is not None and not await _finished(starting, stopping):
+        if config.cluster is not None and not await _finished(starting, stopping, progress):
             _LOG.info("stopped before the broker was ready")
             return
         service = await starting
@@ -332,13 +332,16 @@ async def _serve(
         raise failed.result()
 
 
-async def _finished(starting: "asyncio.Task[Service]", stopping: asyncio.Event) -> bool:
+async def _finished(
+    starting: "asyncio.Task[Service]", stopping: asyncio.Event, progress: OpeningProgress
+) -> bool:
     """Wait for a start; cancel it, and return False, if the broker is to stop before its end."""
     stopped = asyncio.ensure_future(stopping.wait())
     await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
     if starting.done():
         return True
+    progress.is_ended = True
     starting.cancel()
     with suppress(asyncio.CancelledError):
         await starting

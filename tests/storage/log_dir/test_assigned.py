@@ -19,6 +19,7 @@ from horolog.buffers import Buffer
 from horolog.config import BrokerConfig, TopicConfig
 from horolog.errors import StorageFailed
 from horolog.storage import Files, Log, LogDir, Origin, SourceBatches, TopicPartition
+from horolog.storage.log_dir.log_dir import OpeningProgress
 
 PARTITION = TopicPartition("events", 3)
 OTHER_ID = UUID(int=77)
@@ -479,3 +480,34 @@ def test_a_refused_write_is_known_until_the_log_grows(tmp_path: Path) -> None:
         files.is_full = False
         log.append(SourceBatches(placed(1)), NOW, Origin.FOLLOWER)
         assert log.refusal is None
+
+
+class StopComes(OpeningProgress):
+    """Ends an opening in the middle of its first logs."""
+
+    looks = 0
+
+    @property
+    def is_ended(self) -> bool:
+        self.looks += 1
+        return self.looks > 5
+
+    @is_ended.setter
+    def is_ended(self, value: bool) -> None:
+        assert not value
+
+
+def test_a_stop_does_not_wait_until_all_logs_are_recovered(tmp_path: Path) -> None:
+    assigned = {TopicPartition("events", index): TOPIC_ID for index in range(4)}
+    with replica(tmp_path, SMALL, assigned={}) as log_dir:
+        for index in range(4):
+            log = log_dir.create("events", index, TOPIC_ID, SMALL, NOW)
+            log.append(SourceBatches(b"".join(map(placed, range(50)))), NOW, Origin.FOLLOWER)
+            assert len(log.segments) > 10
+    progress = StopComes()
+    with pytest.raises(StorageFailed, match="the broker stops"):
+        open_dir(tmp_path, SMALL, assigned=assigned, progress=progress)
+    assert progress.loaded == 1
+    assert progress.looks < 15, "a log has more segments"
+    with replica(tmp_path, SMALL, assigned=assigned) as log_dir:
+        assert [log.log_end_offset for log in log_dir.logs.values()] == 4 * [50]

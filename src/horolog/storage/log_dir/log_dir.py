@@ -83,6 +83,8 @@ class OpeningProgress:
     logs: int = 0
     """Number of logs to load; 0 while that is not known."""
     loaded: int = 0
+    is_ended: bool = False
+    """Set by a stop that comes first: the next segment and the next log are not looked at."""
 
 
 class _Root:
@@ -287,6 +289,7 @@ class LogDir:
                 self._config.horolog_max_batch_uncompressed_bytes,
                 known_epoch(partition),
                 succeeds_another,
+                is_ended=lambda: progress.is_ended,
             )
             try:
                 return load_log(self._files, self._path(partition), partition, plan)
@@ -308,6 +311,8 @@ class LogDir:
         with ThreadPoolExecutor(self._config.num_recovery_threads_per_data_dir) as pool:
             for partition, loaded in zip(partitions, pool.map(load, partitions), strict=True):
                 progress.loaded += 1
+                if progress.is_ended:
+                    raise StorageFailed("the logs are not opened: the broker stops")
                 if isinstance(loaded, HorologError):
                     self.unreadable[partition] = str(loaded)
                     self._failed[partition] = config_of(partition.topic).file_delete_delay_ms

@@ -5,7 +5,7 @@ with a batch that is whole, as far as that was not sure before.
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -52,6 +52,8 @@ class LoadPlan(NamedTuple):
     """Another broker led the partition last."""
     whole_up_to: tuple[int, int] = (0, 0)
     """A segment's base offset and a byte of it: a log that is damaged before is left as it is."""
+    is_ended: Callable[[], bool] = lambda: False
+    """Returns True if the opening is to end, before the next segment."""
 
 
 @dataclass(slots=True)
@@ -248,6 +250,8 @@ class SegmentRecovery:
 
     def _recover_from(self, first: int) -> None:
         for index in range(first, len(self.segments)):
+            if self._plan.is_ended():
+                raise StorageFailed("the opening of the log was ended")
             if self._recover(index):
                 break
         if self._drop_empty_end() and len(self.segments) <= first:
