@@ -54,6 +54,30 @@ def test_a_replica_is_given_the_log_end_and_a_consumer_the_high_watermark(
     assert look(led, LATEST).offset == 2
 
 
+def test_a_consumer_waits_between_the_high_watermark_and_the_log_end(led: LedPartitions) -> None:
+    """franz-go#885, redpanda#31580: with an error it would ask again and again.
+
+    It is there after an election, for example: the new leader's high watermark is behind.
+    """
+    led.broker.append("t", batch(NOW_MS, NOW_MS))
+    led.reach(2, 2, 3)
+    led.broker.append("t", batch(NOW_MS))
+    fields = fetch_fields("t", {0: 3}, max_wait_ms=LONG_MS, min_bytes=1)
+    with led.broker.connect() as consumer:
+        consumer.send(ApiKey.FETCH, 12, **fields)
+        led.reach(3, 2, 3)
+        led.broker.append("t", batch(NOW_MS))
+        led.reach(4, 2, 3)
+        (topic,) = consumer.receive()[1].responses
+    (found,) = topic.partitions
+    assert (found.error_code, found.high_watermark) == (0, 4)
+    assert found.records
+    assert led.broker.fetch("t", 5).error_code == ErrorCode.offset_out_of_range
+    led.lose()
+    for offset in (0, 3, 5):
+        assert led.broker.fetch("t", offset).error_code == ErrorCode.not_leader_or_follower
+
+
 def test_a_lookup_ends_at_the_high_watermark(led: LedPartitions) -> None:
     led.broker.append("t", batch(NOW_MS))
     led.reach(1, 2, 3)

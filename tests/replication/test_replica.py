@@ -146,6 +146,7 @@ def refused(replica: ReplicaPartition) -> None:
 def test_out_of_range_the_leaders_log_decides(
     bounds: tuple[int, int], effect: object, replica: ReplicaPartition
 ) -> None:
+    """KAFKA-7414: also where an unclean leader has less than was committed, or has grown again."""
     refused(replica)
     assert replica.on_bounds(*bounds, LOG, NOW_MS) == effect
     assert replica.asks is Asks.RECORDS

@@ -91,6 +91,7 @@ def test_an_answer_without_an_active_controller_is_refused(
 
 
 def test_a_leader_named_by_an_answer_is_asked_from_then_on(known: KnownController) -> None:
+    """KAFKA-19354: an observer that has lost its leader is not left with the bootstrap servers."""
     known.described(ONE, described(102))
     known.redirect(103)
     assert active_port(known) == THREE.port

@@ -188,7 +188,7 @@ def test_behind_the_leaders_start_a_replica_begins_anew_there(
 def test_beyond_the_leaders_end_a_replica_is_cut_there(
     leader: ReplicasLeader, leading: LeadingLog, node: ReplicaNode, tmp_path: Path
 ) -> None:
-    """An unclean election: the leader lost all, and knows none of the epochs."""
+    """An unclean election: the leader lost all, and knows none of the epochs (KAFKA-7414)."""
     leading.fill(10)
     leading.commit()
     node.follow(1, 0, ONE)

@@ -14,7 +14,7 @@ import pytest
 from batches import batch
 from controller_asker import ControllerAsker
 from joined_broker import JoinedBroker, format_directory, settings_of
-from patience import eventually
+from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection
 from running_broker import NOW_MS, RunningBroker
 from scripted_controller import ScriptedController
@@ -83,6 +83,34 @@ def test_the_offset_of_heartbeats_is_never_ahead_of_what_is_applied(
     last = quorum.log.end - 1
     assert eventually(
         lambda: quorum.asked(ApiKey.BROKER_HEARTBEAT)[-1].current_metadata_offset == last
+    )
+
+
+def test_metadata_that_are_fetched_and_not_applied_are_in_no_heartbeat(
+    quorum: ScriptedController, broker: JoinedBroker
+) -> None:
+    """KAFKA-13836: the controllers would take the broker for caught up."""
+    view, begun, goes_on = broker.node.view, threading.Event(), threading.Event()
+
+    def hold(changes: object) -> None:
+        begun.set()
+        goes_on.wait(PATIENCE_S)
+
+    before = quorum.log.end
+    assert eventually(lambda: view.offset >= before)
+    broker.call(lambda: view.on_changes.append(hold))
+    try:
+        quorum.create_topic("t", [[1]])
+        assert eventually(begun.is_set)
+        sent = len(quorum.asked(ApiKey.BROKER_HEARTBEAT))
+        assert eventually(lambda: len(quorum.asked(ApiKey.BROKER_HEARTBEAT)) > sent + 3)
+        beats = quorum.asked(ApiKey.BROKER_HEARTBEAT)
+        assert max(beat.current_metadata_offset for beat in beats) < before
+    finally:
+        goes_on.set()
+    end = quorum.log.end
+    assert eventually(
+        lambda: quorum.asked(ApiKey.BROKER_HEARTBEAT)[-1].current_metadata_offset == end - 1
     )
 
 
