@@ -128,6 +128,23 @@ def test_directories_without_checkpoints_are_read_to_their_ends(tmp_path: Path) 
     assert offsets(tmp_path) == [0, 1], "it was copied here"
 
 
+def test_a_reader_is_told_once_that_a_copy_without_metadata_may_end_early(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    alone(tmp_path, {})
+    for _ in range(2):
+        assert offsets(tmp_path) == [0]
+    (said,) = [it.message for it in caplog.records if "has no metadata" in it.message]
+    assert str(tmp_path) in said
+    assert "--uncommitted" in said
+    caplog.clear()
+    assert offsets(tmp_path, EVERYTHING) == [0, 1]
+    describe(tmp_path, TOPIC_ID, (1, 2))
+    forget_known()
+    assert offsets(tmp_path) == [0]
+    assert "has no metadata" not in caplog.text
+
+
 def test_two_replicas_never_show_what_only_the_older_epoch_has(tmp_path: Path) -> None:
     with leader(tmp_path / "old") as log:
         log.move_high_watermark(5)

@@ -1,12 +1,14 @@
 """Tells which partitions of a log directory have other replicas, without a broker.
 
 A broker of a cluster keeps a copy of the metadata log in its log directory. In a directory that
-horolog serves alone no partition has another replica.
+horolog serves alone no partition has another replica. In one that was copied without the metadata,
+or whose broker keeps them elsewhere, a partition with a high watermark counts as one that has: a
+reader who is shown too little can ask for more, one who is shown what was taken back never knows.
 """
 
 import logging
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from time import monotonic
 from uuid import UUID
@@ -35,6 +37,7 @@ _known: dict[str, tuple[float, Mapping[_Key, bool] | None]] = {}
 def forget_known() -> None:
     """Read the metadata of all log directories again when it is asked for."""
     _known.clear()
+    _warn_of.cache_clear()
 
 
 class CommittedEnds:
@@ -62,6 +65,8 @@ class CommittedEnds:
         is_replicated = self._is_replicated(partition, topic_id)
         if is_replicated is None:  # without a line it is not of this directory's broker
             is_replicated = high_watermark is not None
+            if is_replicated:
+                _warn_of(self._log_dir)
         return (high_watermark or 0) if is_replicated else end_offset
 
     def is_replica(self, partition: TopicPartition, topic_id: UUID | None) -> bool:
@@ -139,6 +144,18 @@ def refuse_replicas(log_dir: Path, directories: Iterable[Path], what: str) -> No
             f"{log_dir / str(replicas[0])} is a replica of a partition of a cluster: its files "
             f"have to be those of its leader. Copy the directory elsewhere to {what} it"
         )
+
+
+@lru_cache(maxsize=1 << 10)
+def _warn_of(log_dir: str) -> None:
+    """Log once that committed records may be missing: a stream looks repeatedly."""
+    _logger.warning(
+        "%s has no metadata that says whether its partitions have other replicas: they are read up "
+        "to the high watermarks that the broker writes every five seconds. Of a broker that is "
+        "down, or a copy, up to the last five seconds are missing: copy __cluster_metadata-0, too, "
+        "or read on with the option uncommitted (--uncommitted)",
+        log_dir,
+    )
 
 
 def _replicated(files: Files, log_dir: str) -> Mapping[_Key, bool] | None:
