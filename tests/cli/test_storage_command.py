@@ -61,6 +61,9 @@ def test_a_node_alone_needs_no_format(tmp_path: Path) -> None:
 def test_the_identity_and_the_last_stop_are_shown(config: Path, tmp_path: Path) -> None:
     assert run_command("storage", "info", "-c", config, "--json").json["formatted"] == "no"
     run_command("storage", "format", "-t", CLUSTER_ID, "-c", config)
+    assert "closed" not in run_command("storage", "info", "-c", config, "--json").json
+    (tmp_path / "data" / "events-0").mkdir()
+    assert "closed: not cleanly, or in use" in run_command("storage", "info", "-c", config).lines
     (tmp_path / "data" / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":42}')
     shown = run_command("storage", "info", "--config", config).lines
     assert f"cluster.id: {CLUSTER_ID}" in shown

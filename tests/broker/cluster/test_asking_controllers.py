@@ -16,11 +16,13 @@ from horolog.broker.cluster.controllers import (
     ControllersUnavailable,
     KnownController,
 )
+from horolog.broker.cluster.own_rights import OwnRights
 from horolog.client.config import parse_bootstrap_servers
-from horolog.client.security import PLAINTEXT
+from horolog.client.security import PLAINTEXT, Security
 from horolog.errors import RequestRefused
 from horolog.wire import ApiKey
 
+DENIED = {"error_code": 31, "error_message": None, "topics": [], "nodes": []}
 QUORUM: dict[str, Any] = {"topics": []}
 Ask = Callable[[ScriptedController, int], Any]
 
@@ -88,6 +90,27 @@ def test_a_controller_that_lost_the_lead_is_asked_no_more(
     assert ask(quorum, 10_000).error_code == 0
 
 
+def test_a_right_that_is_missing_is_named_once_with_who_lacks_it(
+    quorum: ScriptedController, caplog: pytest.LogCaptureFixture
+) -> None:
+    login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="horolog-4";'
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": login}
+    servers = parse_bootstrap_servers(quorum.bootstrap)
+    known = KnownController(servers, quorum.cluster_id, OwnRights(Security.of(settings)))
+    link = ControllerLink(known, PLAINTEXT, client_id="broker-4-heartbeat")
+    quorum.answers[ApiKey.DESCRIBE_QUORUM] = lambda request, usual: DENIED
+    for _ in range(2):
+        assert link.ask(ApiKey.DESCRIBE_QUORUM, QUORUM, timeout_ms=10_000).error_code == 31
+    assert caplog.text.count("DescribeQuorum is denied to User:horolog-4") == 1
+    assert "--add --allow-principal User:horolog-4 --operation ClusterAction" in caplog.text
+    del quorum.answers[ApiKey.DESCRIBE_QUORUM]
+    link.ask(ApiKey.DESCRIBE_QUORUM, QUORUM, timeout_ms=10_000)
+    quorum.answers[ApiKey.DESCRIBE_QUORUM] = lambda request, usual: DENIED
+    link.ask(ApiKey.DESCRIBE_QUORUM, QUORUM, timeout_ms=10_000)
+    assert caplog.text.count("DescribeQuorum is denied") == 2
+    link.close()
+
+
 @both
 def test_silence_ends_with_the_time_that_was_given(quorum: ScriptedController, ask: Ask) -> None:
     quorum.answers[ApiKey.DESCRIBE_QUORUM] = lambda request, usual: Silence()
@@ -98,7 +121,7 @@ def test_silence_ends_with_the_time_that_was_given(quorum: ScriptedController, a
 def test_controllers_of_another_cluster_are_not_asked(quorum: ScriptedController) -> None:
     link = ControllerLink(known_of(quorum, "another"), PLAINTEXT, client_id="broker-1")
     with pytest.raises(ControllersUnavailable, match=f"is of cluster {quorum.cluster_id}, not of"):
-        link.ask(ApiKey.DESCRIBE_QUORUM, QUORUM, timeout_ms=200)
+        link.ask(ApiKey.DESCRIBE_QUORUM, QUORUM, timeout_ms=1_000)
     assert quorum.asked(ApiKey.DESCRIBE_QUORUM) == []
     link.close()
 

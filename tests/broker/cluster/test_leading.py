@@ -125,7 +125,7 @@ def test_a_refused_proposal_is_made_again(
     assert eventually(lambda: alone.tick() and isr(alone) == (1, 2))
     assert len(alone.proposed) == 3
     assert alone.leaders.failed_isr_updates == 2
-    assert [record.levelname for record in caplog.records if "refused" in record.message] == [
+    assert [record.levelname for record in caplog.records if "refuse" in record.message] == [
         "WARNING"
     ]
 

@@ -10,9 +10,11 @@ from batches import batch
 from running_broker import NOW_MS, RunningBroker, a_broker
 
 from horolog.broker.cluster.other_brokers import OtherBrokers
+from horolog.broker.cluster.own_rights import OwnRights
 from horolog.broker.cluster.remote_admission import RemoteAdmission
 from horolog.broker.coordinators.admission import Admitted
 from horolog.client import NoAnswer, Security
+from horolog.client.security import PLAINTEXT
 from horolog.errors import BatchRefused, ErrorCode, RequestRefused
 from horolog.record import LogRecord, build_batch
 from horolog.record.markers import TransactionEnd
@@ -99,6 +101,7 @@ def admitting(
             coordinator_of,
             parts.partitions,
             parts.catalogue.live,
+            OwnRights(PLAINTEXT),
         )
         await scenario(admission, coordinator)
         await admission.close()
@@ -193,14 +196,18 @@ def test_codes_become_those_that_clients_repeat(
     admitting(broker, scenario)
 
 
-def test_without_a_coordinator_clients_try_again(broker: RunningBroker) -> None:
+def test_without_a_coordinator_clients_try_again(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario(admission: RemoteAdmission, coordinator: Coordinator) -> None:
         assert codes(await admission.admitted("lost", PRODUCER, [P0], SECOND)) == [19]
         coordinator.top = ErrorCode.cluster_authorization_failed
-        assert codes(await admission.admitted("tx", PRODUCER, [P0], SECOND)) == [48]
-        assert len(coordinator.asked) == 1
+        for _ in range(2):
+            assert codes(await admission.admitted("tx", PRODUCER, [P0], SECOND)) == [48]
+        assert len(coordinator.asked) == 2
 
     admitting(broker, scenario)
+    assert caplog.text.count("--allow-principal User:ANONYMOUS --operation ClusterAction") == 1
 
 
 def test_a_transaction_that_has_to_wait_is_asked_about_again(broker: RunningBroker) -> None:
@@ -297,7 +304,11 @@ def test_a_produce_request_asks_the_coordinator_of_the_cluster(broker: RunningBr
     async def begin() -> Coordinator:
         parts, coordinator = broker.broker, Coordinator()
         parts.other_coordinators = RemoteAdmission(
-            coordinator, coordinator_of, parts.partitions, parts.catalogue.live
+            coordinator,
+            coordinator_of,
+            parts.partitions,
+            parts.catalogue.live,
+            OwnRights(PLAINTEXT),
         )
         return coordinator
 
@@ -329,7 +340,7 @@ def test_a_coordinator_is_asked_over_a_connection_of_its_own(
     async def begin() -> OtherBrokers:
         parts, others = broker.broker, OtherBrokers(Security(), client_id="broker-9-txn")
         parts.other_coordinators = RemoteAdmission(
-            others.ask, lambda _: node, parts.partitions, parts.catalogue.live
+            others.ask, lambda _: node, parts.partitions, parts.catalogue.live, OwnRights(PLAINTEXT)
         )
         return others
 

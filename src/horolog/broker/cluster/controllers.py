@@ -18,11 +18,12 @@ import time
 from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from horolog.broker.cluster.own_rights import OwnRights
 from horolog.client.brokers import Brokers
 from horolog.client.config import Address, ClientConfig
 from horolog.client.connection import NoAnswer
 from horolog.client.deadline import Deadline
-from horolog.client.security import AuthenticationFailed, NoToken, Security
+from horolog.client.security import PLAINTEXT, AuthenticationFailed, NoToken, Security
 from horolog.config import host_port
 from horolog.errors import ErrorCode, HorologError, Misconfigured, RequestRefused
 from horolog.network.outgoing import OutgoingConnection
@@ -48,6 +49,7 @@ LEFT_OUT_S: Final = 1.0
 MAX_CONTROLLERS: Final = 64
 """Controllers that are remembered beside the bootstrap servers."""
 _MAX_BYTES: Final = 64 << 20
+_DENIED: Final = ErrorCode.cluster_authorization_failed
 
 _FAILED: Final = (NoAnswer, AuthenticationFailed, NoToken, MalformedResponse, Misconfigured)
 _DESCRIBE: Final[Mapping[str, Any]] = {
@@ -88,10 +90,17 @@ class KnownController:
     Args:
         bootstrap: addresses of controllers.
         cluster_id: id of the cluster; a controller of another one is not asked.
+        rights: those of this broker at the controllers.
     """
 
-    def __init__(self, bootstrap: Sequence[Address], cluster_id: str) -> None:
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        cluster_id: str,
+        rights: OwnRights | None = None,
+    ) -> None:
         self.cluster_id = cluster_id
+        self.rights = OwnRights(PLAINTEXT) if rights is None else rights
         self._bootstrap = tuple(bootstrap)
         self._others: dict[int, Address] = {}
         self._lock = threading.Lock()
@@ -236,6 +245,8 @@ def _searching(
             body = yield _Attempt(address, api_key, fields, deadline)
             if not _is_refused(body):
                 known.answered(address)
+                denied = getattr(body, "error_code", None) == _DENIED
+                known.rights.note(_LOG, api_key.title, is_denied=denied)
                 return body
             why = f"{address} is not the active controller"
         except _FAILED as error:

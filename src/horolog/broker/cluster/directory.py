@@ -132,10 +132,11 @@ def directory_info(config: BrokerConfig) -> dict[str, str]:
         found["cluster_id"] = str(meta.cluster_id)
         found["directory.id"] = str(meta.directory_id)
         found["of"] = "a node alone" if names.METADATA_PROPERTY in meta.others else "a cluster"
-    marker = path / names.CLEAN_SHUTDOWN
     epoch = _previous_epoch(files, path)
-    in_epoch = f", in broker epoch {epoch}" if epoch >= 0 else ""
-    found["closed"] = f"cleanly{in_epoch}" if marker.exists() else "not cleanly, or in use"
+    if (path / names.CLEAN_SHUTDOWN).exists():
+        found["closed"] = f"cleanly, in broker epoch {epoch}" if epoch >= 0 else "cleanly"
+    elif path.exists() and any(it.is_dir() for it in path.iterdir()):
+        found["closed"] = "not cleanly, or in use"
     return found
 
 

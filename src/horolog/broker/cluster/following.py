@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.broker.clock_exchange import ClockExchange
+from horolog.broker.cluster.own_rights import OwnRights
 from horolog.broker.cluster.replica_leader import ReplicaLeader
 from horolog.broker.following.fetching import LeaderFetcher
 from horolog.broker.following.followed import Followed, fetch_limits
@@ -22,7 +23,6 @@ from horolog.clock import Clock
 from horolog.network.outgoing import OutgoingConnection
 from horolog.offsets import TopicPartition
 from horolog.replication.replica import ReplicaPartition
-from horolog.security.jaas import parse_jaas
 
 __all__ = ["ReplicaFetchers", "ReplicaStatus"]
 
@@ -168,7 +168,7 @@ class ReplicaFetchers:
             self._level,
             self._clocks,
             timeout_ms=config.replica_socket_timeout_ms,
-            principal=_principal(self._security),
+            rights=OwnRights(self._security),
         )
         fetcher = LeaderFetcher(
             leader,
@@ -223,12 +223,3 @@ class ReplicaFetchers:
                 _LOG.warning("%s", line)
             if len(new) > _MOST_NAMED:
                 _LOG.warning("%d other replicas are not followed now", len(new) - _MOST_NAMED)
-
-
-def _principal(security: Security) -> str:
-    """Return what other brokers call this node; PRINCIPAL where its settings do not say so."""
-    jaas = security.get("sasl.jaas.config") if security.uses_sasl else None
-    user = None if jaas is None else parse_jaas(jaas).options.get("username")
-    if user is not None:
-        return f"User:{user}"
-    return "PRINCIPAL" if security.uses_sasl or security.uses_tls else "User:ANONYMOUS"

@@ -15,6 +15,7 @@ from horolog.broker.cluster.controllers import AskController
 from horolog.broker.cluster.placement import ObservedImage
 from horolog.broker.partition import Partition
 from horolog.broker.scheduling.turns import TimeSlice
+from horolog.client.metadata import error_of
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.metadata.image_changes import Changes, PartitionKey
@@ -34,6 +35,8 @@ MOST_AT_ONCE: Final = 5_000
 
 _NOTE_EVERY_MS: Final = 2_000
 
+_EXPECTED: Final = (ErrorCode.request_timed_out, ErrorCode.new_leader_elected)
+"""Not logged: it is tried again, or a reassignment is complete and another broker leads."""
 _NO_ANSWER: Final = IsrAnswer(ErrorCode.request_timed_out)
 
 
@@ -318,14 +321,11 @@ class Leaders:
 
     def _complain(self, what: str, error: int) -> None:
         """Log an error, once until the controllers have taken a proposal."""
-        if error in self._complaints or error == ErrorCode.request_timed_out:
+        if error in self._complaints or error in _EXPECTED:
             return
         self._complaints.add(error)
-        _LOG.warning(
-            "the controllers refused the in-sync replicas of %s with error %d; it is tried again",
-            what,
-            error,
-        )
+        name = error_of(error).name.upper()
+        _LOG.warning("the controllers refuse the in-sync replicas of %s: %s", what, name)
 
 
 def _key(state: PartitionRecord) -> PartitionKey:

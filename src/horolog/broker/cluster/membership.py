@@ -17,6 +17,7 @@ from horolog.broker.cluster.controllers import ControllerLink, Controllers, Know
 from horolog.broker.cluster.directory import ClusterDirectory
 from horolog.broker.cluster.lifecycle import BrokerState, KeepsAway, Life, broken
 from horolog.broker.cluster.observer import MetadataObserver, ObservingNode
+from horolog.broker.cluster.own_rights import OwnRights
 from horolog.broker.cluster.registration import (
     CLAIMS,
     Registration,
@@ -59,8 +60,9 @@ class Membership:
         self.node_id = config.node_id
         self.view = ClusterView()
         servers = [Address(*address) for address in self.config.controllers]
-        self.known = KnownController(servers, directory.cluster_id)
         self._security = Security.of(self.config.controller_security)
+        rights = OwnRights(self._security)
+        self.known = KnownController(servers, directory.cluster_id, rights)
         self.controllers = Controllers(
             self.known, self._security, client_id=f"broker-{self.node_id}"
         )

@@ -24,6 +24,7 @@ from horolog.broker.cluster.lifecycle import Life
 from horolog.broker.cluster.membership import Membership
 from horolog.broker.cluster.obeyed import ObeyedMetadata, ObeyingParts, TopicSettings
 from horolog.broker.cluster.other_brokers import OtherBrokers
+from horolog.broker.cluster.own_rights import OwnRights
 from horolog.broker.cluster.placement import ClusterPlacement
 from horolog.broker.cluster.producer_ids import BlockProducerIds
 from horolog.broker.cluster.registration import CLAIMS
@@ -243,6 +244,7 @@ class ClusterNode:
             lambda key: self.placement.coordinator(TRANSACTION_STATE, key, self.between),
             broker.partitions,
             broker.catalogue.live,
+            OwnRights(self._to_brokers),
         )
         live, partitions = broker.catalogue.live, broker.partitions
         epoch = self.membership.broker_epoch

@@ -143,7 +143,6 @@ class Relay:
         self._controllers = controllers
         self._view = view
         self._creating: dict[str, asyncio.Task[None]] = {}
-        self._is_refused = False  # since the last answer
 
     keys: Final = RELAYED
     whole: Final = RELAYED - SPLIT
@@ -233,7 +232,6 @@ class Relay:
             error = ErrorCode(body.error_code)
         except ValueError:
             error = ErrorCode.unknown_server_error
-        self._note(error)
         if error is not ErrorCode.none:
             return error
         answer: Buffer | None = body.response_data
@@ -314,18 +312,6 @@ class Relay:
         """Cancel what is not answered yet."""
         for task in list(self._creating.values()):
             task.cancel()
-
-    def _note(self, error: ErrorCode) -> None:
-        """Log once that this broker may not relay."""
-        if error is not ErrorCode.cluster_authorization_failed:
-            self._is_refused = self._is_refused and error is not ErrorCode.none
-        elif not self._is_refused:
-            self._is_refused = True
-            _LOG.error(
-                "the controllers refuse what is relayed, as the principal of this broker lacks "
-                "CLUSTER_ACTION: kafka-acls.sh --add --allow-principal User:<of this broker> "
-                "--operation ClusterAction --cluster, or name it in super.users"
-            )
 
 
 def refusal_of(error_code: int, message: str | None) -> RequestRefused:

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
+from horolog.broker.cluster.own_rights import OwnRights
 from horolog.broker.coordinators.admission import Admitted
 from horolog.broker.coordinators.transaction_coordinator import (
     ADDS_PARTITIONS_SINCE,
@@ -96,6 +97,7 @@ class RemoteAdmission:
     Args:
         coordinator_of: returns the broker that coordinates a transactional id, with its endpoint
             for brokers, or raises RequestRefused.
+        rights: those of this broker at other brokers.
     """
 
     def __init__(
@@ -104,7 +106,9 @@ class RemoteAdmission:
         coordinator_of: Callable[[str], NodeEndpoint],
         partitions: Partitions,
         live: LiveSettings,
+        rights: OwnRights,
     ) -> None:
+        self._rights = rights
         self._ask = ask
         self._coordinator_of = coordinator_of
         self._partitions = partitions
@@ -235,7 +239,9 @@ class RemoteAdmission:
                 timeout_ms=TIMEOUT_MS,
             )
             code = error_of(answer.error_code)
-            if code is ErrorCode.cluster_authorization_failed:
+            denied = code is ErrorCode.cluster_authorization_failed
+            self._rights.note(_LOG, ApiKey.ADD_PARTITIONS_TO_TXN.title, is_denied=denied)
+            if denied:
                 code = ErrorCode.invalid_txn_state  # the client cannot help it
             if not code:
                 for result in answer.results_by_transaction:

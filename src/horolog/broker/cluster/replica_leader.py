@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from horolog.broker.clock_exchange import ClockExchange
+from horolog.broker.cluster.own_rights import OwnRights
 from horolog.client.fetch_session import (
     ClientFetchSession,
     FetchAnswer,
@@ -58,7 +59,7 @@ class ReplicaLeader:
         level: current level of `metadata.version`.
         timeout_ms: of a request, beyond its own wait.
         clocks: told to leaders of horolog, and raised to theirs.
-        principal: name of this node at other brokers, for an error.
+        rights: those of this node at other brokers, for an error.
     """
 
     def __init__(
@@ -70,14 +71,14 @@ class ReplicaLeader:
         clocks: ClockExchange,
         *,
         timeout_ms: int,
-        principal: str,
+        rights: OwnRights,
     ) -> None:
         self._connection = connection
         self._replica = replica
         self._level = level
         self._clocks = clocks
         self._timeout_ms = timeout_ms
-        self._principal = principal
+        self._rights = rights
         self._session = ClientFetchSession(limits, replica=replica)
 
     async def fetch(
@@ -113,9 +114,8 @@ class ReplicaLeader:
         if answers and all(answer.error in _DENIED for answer in answers.values()):
             raise RequestRefused(
                 ErrorCode.cluster_authorization_failed,
-                f"the broker at {address} lets {self._principal} replicate nothing; name it in "
-                f"super.users, or run: kafka-acls --add --allow-principal {self._principal} "
-                "--operation ClusterAction --cluster",
+                f"the broker at {address} lets {self._rights.principal} replicate nothing: "
+                f"{self._rights.grant}",
             )
         return answers
 
