@@ -19,8 +19,9 @@ from horolog.broker.cluster.controllers import ControllersUnavailable
 from horolog.broker.cluster.directory import lock_cluster_directory
 from horolog.broker.cluster.internal_topics import InternalTopics, creation, wanted_topics
 from horolog.broker.cluster.membership import Membership
+from horolog.broker.cluster.own_rights import OwnRights
 from horolog.broker.cluster.remote_admission import RemoteAdmission
-from horolog.client.security import Security
+from horolog.client.security import PLAINTEXT, Security
 from horolog.clock import ManualClock
 from horolog.config import BrokerConfig, ClusterConfig, Settings
 from horolog.errors import ErrorCode
@@ -301,7 +302,11 @@ def tries_to_add_a_partition_while_the_transaction_before_ends(lab: Lab) -> int:
 
     async def add() -> None:
         admission = RemoteAdmission(
-            ask, lambda transactional_id: coordinator, parts.partitions, parts.catalogue.live
+            ask,
+            lambda transactional_id: coordinator,
+            parts.partitions,
+            parts.catalogue.live,
+            OwnRights(PLAINTEXT),
         )
         producer, adds_since = ProducerIdentity(7, 2), 12
         await admission.admitted("x", producer, [TopicPartition("t", 0)], adds_since)
