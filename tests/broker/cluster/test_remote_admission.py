@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -168,6 +169,35 @@ def test_a_marker_before_the_answer_refuses_the_batch(broker: RunningBroker) -> 
         assert codes(admitted) == [0]
         with pytest.raises(BatchRefused, match="not part of an ongoing transaction"):
             await append(partition, transactional(1), admitted.admissions[P0])
+
+    admitting(broker, scenario)
+
+
+def test_a_marker_of_the_transaction_before_does_not_refuse_the_next_one(
+    broker: RunningBroker,
+) -> None:
+    """In the second flow it has the epoch of the next transaction, which it may overtake."""
+
+    async def scenario(admission: RemoteAdmission, coordinator: Coordinator) -> None:
+        partition = broker.broker.partitions["t", 0]
+        admitted = await admission.admitted("tx", PRODUCER, [P0], SECOND)
+        await append(partition, transactional(), admitted.admissions[P0])
+
+        async def end(epoch: int) -> None:
+            appended = partition.append(TransactionEnd(7, epoch, 0, False, True), NOW_MS)
+            if isinstance(appended, asyncio.Future):
+                await appended
+
+        later = ProducerIdentity(7, 3)
+        coordinator.meanwhile = partial(end, 3)
+        admitted = await admission.admitted("tx", later, [P0], SECOND)
+        await append(partition, transactional(0, later), admitted.admissions[P0])
+        await end(4)
+        later = ProducerIdentity(7, 4)
+        coordinator.meanwhile = partial(end, 5)  # its own: it was given up meanwhile
+        admitted = await admission.admitted("tx", later, [P0], SECOND)
+        with pytest.raises(BatchRefused, match="smaller than the last seen epoch 5"):
+            await append(partition, transactional(0, later), admitted.admissions[P0])
 
     admitting(broker, scenario)
 

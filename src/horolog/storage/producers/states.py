@@ -110,6 +110,8 @@ class Admission(NamedTuple):
 
     Made when the batch is handed to the log. If that transaction is over once it is the batch's
     turn, nothing of it is appended: no marker would come for it (Kafka's verification guard).
+    In the second flow of KIP-890 epochs alone tell: a marker is of a later epoch than what it ends.
+    The marker of an earlier transaction may come while the coordinator answers.
     """
 
     ended: int
@@ -274,7 +276,7 @@ class Producers:
     ) -> None:
         ended = 0 if state is None else state.ended
         is_open = header.producer_id in self._open
-        if admission is None or (admission.ended != ended and not is_open):
+        if admission is None or not (is_open or admission.is_strict or admission.ended == ended):
             raise BatchRefused(
                 ErrorCode.invalid_txn_state,
                 f"Record was not part of an ongoing transaction of producer {header.producer_id}",
