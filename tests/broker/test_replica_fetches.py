@@ -13,9 +13,10 @@ from batches import batch
 from led_partitions import BROKER_EPOCHS, EPOCH, LedPartitions
 from overrides import override
 from patience import eventually
+from replica_session import ReplicaSession
 from running_broker import NOW_MS, RunningBroker, a_broker
 
-from horolog.broker import replica_fetches
+from horolog.broker import replica_reads
 from horolog.errors import ErrorCode
 from horolog.record import iter_headers
 from horolog.storage.batches.slices import Slice
@@ -271,27 +272,14 @@ def test_no_replica_is_known_where_a_broker_is_alone(broker: RunningBroker) -> N
 # --- sessions ---------------------------------------------------------------------------
 
 
-class ReplicaSession:
-    """A replica's side of a session."""
-
-    def __init__(self, led: LedPartitions, replica: int = 2) -> None:
-        self.led, self.replica = led, replica
-        self.id = self.epoch = 0
-
-    def fetch(self, asked: dict[int, int] | None = None, **more: Any) -> dict[int, Any]:
-        """The partitions in the answer."""
-        fields = self.led.fields(asked or {}, replica=self.replica, **more)
-        answer = self.led.broker.ask(
-            ApiKey.FETCH, 18, session_id=self.id, session_epoch=self.epoch, **fields
-        )
-        assert answer.error_code == 0, answer
-        self.id, self.epoch = answer.session_id, self.epoch + 1
-        return {
-            found.partition_index: found for topic in answer.responses for found in topic.partitions
-        }
+@pytest.fixture(params=[True, False], ids=["shortcut", "whole"])
+def either(broker: RunningBroker, request: pytest.FixtureRequest) -> LedPartitions:
+    """Later fetches of a session are answered by the shortcut, or as others are."""
+    return LedPartitions(broker, has_shortcuts=request.param)
 
 
-def test_a_session_gives_news_to_the_log_end(led: LedPartitions) -> None:
+def test_a_session_gives_news_to_the_log_end(either: LedPartitions) -> None:
+    led = either
     session = ReplicaSession(led)
     assert list(session.fetch({0: 0, 1: 0, 2: 0})) == [0, 1, 2]
     assert session.id
@@ -306,7 +294,8 @@ def test_a_session_gives_news_to_the_log_end(led: LedPartitions) -> None:
     assert session.fetch() == {}
 
 
-def test_a_high_watermark_found_before_a_wait_is_told_after_it(led: LedPartitions) -> None:
+def test_a_high_watermark_found_before_a_wait_is_told_after_it(either: LedPartitions) -> None:
+    led = either
     led.change(isr=(1, 3))
     led.fence(2)
     session = ReplicaSession(led)
@@ -319,7 +308,8 @@ def test_a_high_watermark_found_before_a_wait_is_told_after_it(led: LedPartition
     assert session.fetch(max_wait_ms=1, min_bytes=1) == {}
 
 
-def test_idle_partitions_of_a_session_are_noted_now_and_then(led: LedPartitions) -> None:
+def test_idle_partitions_of_a_session_are_noted_now_and_then(either: LedPartitions) -> None:
+    led = either
     session = ReplicaSession(led)
     session.fetch({0: 0, 1: 0, 2: 0})
     session.fetch()
@@ -336,7 +326,8 @@ def test_idle_partitions_of_a_session_are_noted_now_and_then(led: LedPartitions)
     assert led.fetched_by == [("t-2", 2, 0)]
 
 
-def test_a_session_tells_of_divergence_and_of_moved_starts(led: LedPartitions) -> None:
+def test_a_session_tells_of_divergence_and_of_moved_starts(either: LedPartitions) -> None:
+    led = either
     """KAFKA-9567."""
     for index in (0, 1):
         led.broker.append("t", batch(NOW_MS, NOW_MS), index)
@@ -352,7 +343,8 @@ def test_a_session_tells_of_divergence_and_of_moved_starts(led: LedPartitions) -
     assert session.fetch()[1].log_start_offset == 1
 
 
-def test_a_session_tells_of_a_lost_leadership_at_once(led: LedPartitions) -> None:
+def test_a_session_tells_of_a_lost_leadership_at_once(either: LedPartitions) -> None:
+    led = either
     session = ReplicaSession(led)
     session.fetch({0: 0, 1: 0})
     assert session.fetch() == {}
@@ -364,7 +356,8 @@ def test_a_session_tells_of_a_lost_leadership_at_once(led: LedPartitions) -> Non
     assert session.fetch({1: 0}, epoch=EPOCH + 2)[1].error_code == 0
 
 
-def test_a_session_goes_on_with_its_next_epoch_alone(led: LedPartitions) -> None:
+def test_a_session_goes_on_with_its_next_epoch_alone(either: LedPartitions) -> None:
+    led = either
     session = ReplicaSession(led)
     session.fetch({0: 0})
     more = {"session_id": session.id, "session_epoch": 7}
@@ -381,7 +374,7 @@ def test_a_leadership_lost_during_a_read_gives_no_records_and_is_no_progress(
     led: LedPartitions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     led.broker.append("t", batch(NOW_MS, NOW_MS))
-    read, threads = replica_fetches._read, []
+    read, threads = replica_reads._read, []
 
     def lost_meanwhile(*given: Any, may_wait: bool, **more: Any) -> Any:
         if not may_wait:
@@ -391,7 +384,7 @@ def test_a_leadership_lost_during_a_read_gives_no_records_and_is_no_progress(
         led.win()
         return read(*given, may_wait=may_wait, **more)
 
-    override(monkeypatch, "horolog.broker.replica_fetches", _read=lost_meanwhile)
+    override(monkeypatch, "horolog.broker.replica_reads", _read=lost_meanwhile)
     found = led.fetch(0)
     assert threads[0].startswith("horolog-read")
     assert (found.error_code, found.records) == (ErrorCode.fenced_leader_epoch, b"")
@@ -429,14 +422,14 @@ def test_a_horolog_replica_is_given_append_times(filled: LedPartitions) -> None:
 def test_what_was_read_for_one_replica_is_given_to_the_others_while_it_is_true(
     filled: LedPartitions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, reads = replica_fetches._read, []
+    read, reads = replica_reads._read, []
 
     def counted(*given: Any, **more: Any) -> Any:
         found = read(*given, **more)  # raises if it would wait for the disk; then it is read again
         reads.append(given[2].fetch_offset)
         return found
 
-    override(monkeypatch, "horolog.broker.replica_fetches", _read=counted)
+    override(monkeypatch, "horolog.broker.replica_reads", _read=counted)
     times = {"isolation_level": WITH_APPEND_TIMES}
     first = filled.fetch(0, replica=2, **times)
     assert filled.fetch(0, replica=3, **times) == first

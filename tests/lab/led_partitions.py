@@ -13,6 +13,7 @@ from running_broker import RunningBroker
 
 from horolog.broker.cluster.leading import Leaders
 from horolog.broker.cluster.placement import ClusterPlacement
+from horolog.broker.dispatch import SHORTCUTS_IN_CLUSTER, Dispatcher
 from horolog.broker.partition import Partition
 from horolog.clock import ManualClock
 from horolog.errors import StorageFailed
@@ -40,6 +41,7 @@ class LedPartitions:
     Args:
         isr: in-sync replicas at first.
         min_isr: `min.insync.replicas`; None for the topic's.
+        has_shortcuts: whether a later fetch of a session is answered by its shortcut.
     """
 
     def __init__(
@@ -51,7 +53,12 @@ class LedPartitions:
         isr: tuple[int, ...] = (1, 2, 3),
         min_isr: int | None = None,
         lag_max_ms: int = 30_000,
+        has_shortcuts: bool = True,
     ) -> None:
+        if has_shortcuts:
+            dispatcher = broker.service.server.shared.dispatch
+            assert isinstance(dispatcher, Dispatcher)
+            dispatcher.shortcuts = dispatcher.shortcuts | SHORTCUTS_IN_CLUSTER
         self.broker, self.topic, self.image = broker, topic, Image()
         self._min_isr, self._lag_max_ms = min_isr, lag_max_ms
         self.proposed: list[Any] = []

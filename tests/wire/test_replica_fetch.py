@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from horolog.wire import NO_CLOCK, ApiKey, MalformedRequest, decode_request
 from horolog.wire.careful_reader import Unreadable, read_carefully
 from horolog.wire.codec import encode_request
-from horolog.wire.replica_fetch import ReplicaFetch, encode_replica_fetch
+from horolog.wire.frame import LENGTH_BYTES, request_prefix
+from horolog.wire.replica_fetch import ReplicaFetch, encode_replica_fetch, read_later_fetch
 from horolog.wire.schema import load
 
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -94,3 +95,55 @@ def test_tagged_fields_are_read_as_the_careful_reader_reads_them(
             decode_request(ApiKey.FETCH, version, body)
     else:
         assert decode_request(ApiKey.FETCH, version, body) == expected
+
+
+def frame_of(version: int, body: bytes, client_id: str = "broker-2-fetcher-0") -> bytes:
+    prefix = request_prefix(ApiKey.FETCH, version, 77, client_id, len(body))
+    return prefix[LENGTH_BYTES:] + body
+
+
+@pytest.mark.parametrize("version", [17, 18])
+@given(fetch=fetches, id_=ids, asked=partitions, clock_ms=st.none() | int64)
+def test_a_later_fetch_is_read_as_the_schema_reads_it(
+    version: int, fetch: ReplicaFetch, id_: Any, asked: Any, clock_ms: int | None
+) -> None:
+    topics = [(id_, asked[:2])] if asked else []
+    body = encode_replica_fetch(fetch, topics, append_clock_ms=clock_ms)
+    found = read_later_fetch(frame_of(version, body))
+    if len(asked) > 1 or (asked and id_ is None):
+        assert found is None
+        return
+    assert found is not None
+    read = decode_request(ApiKey.FETCH, version, body)
+    assert (found.version, found.correlation_id) == (version, 77)
+    for name in ReplicaFetch._fields[:6]:
+        assert getattr(found, name) == getattr(read, name)
+    assert (found.replica_id, found.replica_epoch) == tuple(fetch[6:])
+    assert found.append_clock_ms == read.append_clock_ms
+    if asked:
+        assert found.topic_id == read.topics[0].topic_id
+        (partition,) = read.topics[0].partitions
+        assert all(getattr(found, name) == getattr(partition, name) for name in PARTITION)
+    else:
+        assert found.topic_id is None
+
+
+@pytest.mark.parametrize("version", [16, 17])
+def test_other_forms_of_a_fetch_are_left_to_the_schema(version: int) -> None:
+    fetch = ReplicaFetch(500, 1, 9, 6, 3, 4, 2, 77)
+    one = [(UUID(int=1), [(0, 1, 2, 3, 4, 5)])]
+    whole = frame_of(version, encode_replica_fetch(fetch, one, append_clock_ms=3))
+    assert (read_later_fetch(whole) is None) == (version == 16)
+    forgotten = encode_replica_fetch(fetch, one, [(UUID(int=1), [1])])
+    assert read_later_fetch(frame_of(version, forgotten)) is None
+    fields = fields_of(fetch, one, []) | {"rack_id": "r"}
+    assert (
+        read_later_fetch(frame_of(version, encode_request(ApiKey.FETCH, version, fields))) is None
+    )
+    fields = fields_of(fetch, one, []) | {"cluster_id": "c"}
+    assert (
+        read_later_fetch(frame_of(version, encode_request(ApiKey.FETCH, version, fields))) is None
+    )
+    for size in range(len(whole)):
+        assert read_later_fetch(whole[:size]) is None
+    assert read_later_fetch(whole + b"\0") is None

@@ -122,7 +122,10 @@ KEY_BYTES: Final = 2
 """Size of an API's key, with which a request begins."""
 
 HANDLERS: dict[ApiKey, Handler] = {}
-_SHORTCUTS: dict[bytes, tuple[ApiKey, Shortcut]] = {}  # by the bytes of an API's key
+_Shortcuts: TypeAlias = dict[bytes, tuple[ApiKey, Shortcut]]
+_SHORTCUTS: _Shortcuts = {}  # by the bytes of an API's key
+SHORTCUTS_IN_CLUSTER: _Shortcuts = {}
+"""Further shortcuts of a broker of a cluster."""
 
 # A request of more fields is decoded, and its answer packed, in a thread: some 5 ms of work.
 FIELDS_AT_ONCE: Final = 2_000
@@ -141,11 +144,16 @@ def api(key: ApiKey) -> Callable[[HandlerT], HandlerT]:
     return enter
 
 
-def shortcut(key: ApiKey) -> Callable[[Shortcut], Shortcut]:
-    """Decorate a function that is tried on small requests of an API before they are decoded."""
+def shortcut(key: ApiKey, *, in_cluster: bool = False) -> Callable[[Shortcut], Shortcut]:
+    """Decorate a function that is tried on small requests of an API before they are decoded.
+
+    Args:
+        in_cluster: only a broker of a cluster tries it.
+    """
+    shortcuts = SHORTCUTS_IN_CLUSTER if in_cluster else _SHORTCUTS
 
     def enter(answer: Shortcut) -> Shortcut:
-        _SHORTCUTS[key.to_bytes(KEY_BYTES, "big")] = key, answer
+        shortcuts[key.to_bytes(KEY_BYTES, "big")] = key, answer
         return answer
 
     return enter
@@ -197,7 +205,7 @@ class Dispatcher:
         """Have the requests of coordinators refused: those of a cluster are other brokers."""
         self.shortcuts = {
             packed: known
-            for packed, known in _SHORTCUTS.items()
+            for packed, known in (_SHORTCUTS | SHORTCUTS_IN_CLUSTER).items()
             if known[0] not in relay.coordinated
         }
         for key in relay.coordinated:

@@ -25,7 +25,7 @@ import secrets
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from horolog.errors import ErrorCode, RequestRefused
@@ -51,6 +51,43 @@ _Rank = tuple[bool, int, int]
 """Rank of a session: whether it is a follower's, its size and its id. The lowest goes first."""
 
 
+class AskedPosition(Protocol):
+    """Position and limits of a partition in a request."""
+
+    @property
+    def fetch_offset(self) -> int:
+        """First offset to read."""
+        ...
+
+    @property
+    def partition_max_bytes(self) -> int:
+        """Limit of its records in the response."""
+        ...
+
+    @property
+    def current_leader_epoch(self) -> int:
+        """Leader epoch that the client knows; -1 for none."""
+        ...
+
+    @property
+    def last_fetched_epoch(self) -> int:
+        """Epoch of the last record before the offset; -1 for none."""
+        ...
+
+    @property
+    def log_start_offset(self) -> int:
+        """Start of a replica's log; -1 of a consumer."""
+        ...
+
+
+class SessionWatch(Protocol):
+    """Watches the partitions of a session between its fetches."""
+
+    def close(self) -> None:
+        """Watch nothing more, because the session has ended."""
+        ...
+
+
 class SessionPartition:
     """A partition of a session: the client's position and limits, and the offsets that it knows.
 
@@ -66,6 +103,7 @@ class SessionPartition:
         "partition",
         "partition_max_bytes",
         "replica_start_offset",
+        "served",
         "topic",
         "topic_id",
         "watched",
@@ -76,9 +114,11 @@ class SessionPartition:
         self.partition = requested.partition
         self.high_watermark = self.log_start_offset = -1
         """Offsets in the last response about it; -1 if unknown, or after an error."""
+        self.served: object = None
+        """Partition of this broker that a replica was given last."""
         self.ask(requested)
 
-    def ask(self, requested: FetchPartition) -> None:
+    def ask(self, requested: AskedPosition) -> None:
         """Fetch from another offset, or with other limits."""
         self.fetch_offset = requested.fetch_offset
         self.partition_max_bytes = requested.partition_max_bytes
@@ -131,6 +171,7 @@ class FetchSession:
         "ranked",
         "size",
         "used_ms",
+        "watch",
     )
 
     def __init__(
@@ -153,6 +194,8 @@ class FetchSession:
         """Partitions at its last use."""
         self.ranked: tuple[int, int] | None = None
         """Size in its rank, and by whom it may be evicted: nobody (0), followers (1) or all (2)."""
+        self.watch: SessionWatch | None = None
+        """Watch over its partitions, of a replica; closed with the session."""
 
 
 class SessionFetch:
@@ -175,6 +218,11 @@ class SessionFetch:
                 self.topics.append(SessionTopic(partition.topic, partition.topic_id, together))
             together.append(partition)
             before = partition
+
+    @property
+    def session(self) -> FetchSession:
+        """Its session."""
+        return self._session
 
     @property
     def session_id(self) -> int:
@@ -274,6 +322,26 @@ class FetchSessions:
         if session is not None:
             self.partitions -= session.size
             self._unrank(session)
+            if session.watch is not None:
+                session.watch.close()
+
+    def is_open(self, session_id: int) -> bool:
+        """Return True if there is a session with this id."""
+        return session_id in self._sessions
+
+    def expecting(self, session_id: int, epoch: int) -> FetchSession | None:
+        """Return a session by topic ids whose next fetch has this epoch; None without one."""
+        session = self._sessions.get(session_id)
+        if session is None or session.epoch != epoch or not session.has_topic_ids:
+            return None
+        return session
+
+    def take_turn(self, session: FetchSession) -> None:
+        """Note the next fetch of a session, which is used now."""
+        session.used_ms = self._monotonic_ms()
+        self._sessions.move_to_end(session.id)
+        self._rank(session)
+        session.epoch = session.epoch + 1 if session.epoch < _LAST_EPOCH else 1
 
     def go_on(self, version: int, request: FetchRequest) -> SessionFetch | None:
         """Return the next fetch of a session; None if no partition is left, which ends the session.
@@ -297,10 +365,7 @@ class FetchSessions:
         if not session.partitions:
             self._end_changed(session)
             return None
-        session.used_ms = self._monotonic_ms()
-        self._sessions.move_to_end(session.id)
-        self._rank(session)
-        session.epoch = session.epoch + 1 if session.epoch < _LAST_EPOCH else 1
+        self.take_turn(session)
         return SessionFetch(session)
 
     def _end_changed(self, session: FetchSession) -> None:

@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from horolog.broker.scheduling.delayed import Listener, Mark
+from horolog.broker.scheduling.delayed import Listener, Mark, Watcher
 from horolog.broker.scheduling.fair_pool import Checkers
 from horolog.broker.scheduling.write_queue import WriteQueue
 from horolog.clock import Clock
@@ -55,6 +55,8 @@ class Partition:
         self.name = str(log)
         self.listeners: tuple[dict[Listener, None], ...] = ({}, {}, {}, {})
         """Requests that wait, by `Mark`."""
+        self.watchers: dict[Watcher, None] = {}
+        """Sessions of replicas that are told of each change while this broker leads them."""
         self.leading: Leading | None = None
         """Other replicas, while this broker leads them; None alone and as a follower."""
         self.next_warning_at = 0.0
@@ -306,6 +308,8 @@ class Partition:
         for listeners in self.listeners:
             for listener in list(listeners):
                 listener.on_gone()
+        for watcher in list(self.watchers):
+            watcher.on_gone()
 
     def move_high_watermark(self, offset: int) -> None:
         """Let consumers read up to an offset that all in-sync replicas have."""
@@ -330,6 +334,8 @@ class Partition:
         log, readable = self.log, size
         if log.known_high_watermark is not None or self._readable.pending_bytes:
             readable = self._readable.moved_to(log.high_watermark, log.log_end_offset, size)
+            for watcher in list(self.watchers):
+                watcher.on_changed(size)
         stable = readable
         if log.has_transactions:
             stable = self._stable.moved_to(log.last_stable_offset, log.log_end_offset, size)

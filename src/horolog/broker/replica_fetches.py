@@ -23,13 +23,11 @@ For the event loop's thread only; the reads that may wait for the disk run in a 
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horolog.broker.authorisation import CLUSTER, TOPIC, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request
-from horolog.broker.fetch_reading import with_append_time_entries
 from horolog.broker.fetch_sessions import (
     FetchSessions,
     SessionFetch,
@@ -37,22 +35,18 @@ from horolog.broker.fetch_sessions import (
     SessionTopic,
 )
 from horolog.broker.partition import Partition
+from horolog.broker.replica_reads import ReplicaRead, Watched, diverging_answer
+from horolog.broker.replica_watch import WATCHED_SINCE, ReplicaWatch
 from horolog.broker.scheduling.codec_threads import Checkpoint, no_checkpoint
 from horolog.broker.scheduling.delayed import Delayed, Mark
-from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
-from horolog.network.reply import Reply, SlicedRecords
-from horolog.record.builder import empty_batch
+from horolog.network.reply import Reply
 from horolog.rights.entries import CLUSTER_NAME
 from horolog.storage.file_errors import WouldBlock
-from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.logs.view import LogView
 from horolog.wire.acl import AclOperation
 from horolog.wire.api import ApiKey
-from horolog.wire.features import WITH_APPEND_TIMES, WITH_SEEN_TIMES
 from horolog.wire.fetch import (
-    DivergingEpoch,
-    FetchedAbort,
     FetchedPartition,
     FetchedTopic,
     encode_fetch_response,
@@ -63,48 +57,12 @@ from horolog.wire.requests import FetchPartition, FetchRequest, FetchTopic
 if TYPE_CHECKING:
     from horolog.broker.cluster.leading import Leaders
 
-_MOST_OFFSETS: Final = 1 << 31  # of one batch
 _QUIET_AT_ONCE: Final = 250  # of a session; each takes two microseconds, or some more if noted
 _BY_ID: Final = 13
 _NO_SESSION: Final = -1  # its epoch
 _NO_EPOCH: Final = -1
 HINTS_SINCE: Final = 16
 HINTED: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
-_COPIED_BYTES: Final = 64 * 1024  # fewer are copied into the answer
-_SHARED_BYTES: Final = 16 * 1024  # fewer are kept until the next read, for the other replicas
-
-
-class _Watched(NamedTuple):
-    """Partition at a look at it, with what the replica is told of it."""
-
-    partition: Partition
-    leader_epoch: int
-    end_offset: int
-    high_watermark: int
-    log_start_offset: int
-    until_ms: int
-    """Monotonic time when its progress has to be noted again."""
-
-    @property
-    def has_grown(self) -> bool:
-        """True if a further look may find records, or another leader."""
-        log = self.partition.log
-        return (
-            log.log_end_offset != self.end_offset
-            or log.leader_epoch != self.leader_epoch
-            or log.is_following
-        )
-
-    @property
-    def is_same(self) -> bool:
-        """True if nothing has changed."""
-        log = self.partition.log
-        return (
-            not self.has_grown
-            and log.high_watermark == self.high_watermark
-            and log.log_start_offset == self.log_start_offset
-            and not self.partition.is_closed
-        )
 
 
 class _AskedPartition(NamedTuple):
@@ -125,6 +83,10 @@ async def fetch_as_replica(
     session_id = 0
     try:
         asked = _asked(version, body, broker.fetch_sessions)
+        session = None if asked.session is None else asked.session.session
+        watch = None if session is None else session.watch
+        if isinstance(watch, ReplicaWatch):
+            watch.hand_over()
         topics: Sequence[FetchedTopic]
         reading = _ReplicaReading(request, broker, leaders)
         if is_ours := reading.may_fetch and body.append_clock_ms != NO_CLOCK:
@@ -133,6 +95,11 @@ async def fetch_as_replica(
         topics = await reading.find(asked)
         if asked.session is not None:
             topics, session_id = asked.session.news(topics), asked.session.session_id
+            if version >= WATCHED_SINCE and broker.fetch_sessions.is_open(session_id):
+                watch = ReplicaWatch.of(asked.session.session, broker, leaders)
+                await watch.look_around(
+                    reading.replica_id, reading.broker_epoch, request.checkpoint
+                )
         elif body.session_epoch == 0:
             session_id = broker.fetch_sessions.begin(version, body, topics)
     except RequestRefused as error:
@@ -170,7 +137,6 @@ class _ReplicaReading:
 
     __slots__ = (
         "_broker",
-        "_broker_epoch",
         "_has_been_away",
         "_has_failed",
         "_has_waited",
@@ -178,10 +144,11 @@ class _ReplicaReading:
         "_leaders",
         "_left",
         "_now_ms",
-        "_replica_id",
         "_request",
         "_size",
+        "broker_epoch",
         "may_fetch",
+        "replica_id",
     )
 
     def __init__(
@@ -191,8 +158,8 @@ class _ReplicaReading:
         self._request = request
         self._broker = broker
         self._leaders = leaders
-        self._replica_id = body.replica_id if state is None else state.replica_id
-        self._broker_epoch = _NO_EPOCH if state is None else state.replica_epoch
+        self.replica_id = body.replica_id if state is None else state.replica_id
+        self.broker_epoch = _NO_EPOCH if state is None else state.replica_epoch
         self.may_fetch = broker.access.allows_operation(
             request.peer, ApiKey.FETCH, AclOperation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME
         )
@@ -213,7 +180,7 @@ class _ReplicaReading:
         least = min(body.min_bytes, body.max_bytes, broker.config.fetch_max_bytes)
         is_over = body.max_wait_ms <= 0 or not asked.topics
         while True:
-            watched: list[_Watched] = []
+            watched: list[Watched] = []
             topics = await self._look(asked, watched)
             self._is_arrival = False
             if is_over or self._has_failed or self._size >= least:
@@ -230,7 +197,7 @@ class _ReplicaReading:
                 is_over = await delayed.grown_by(least - self._size)
                 request.has_waited()
 
-    async def _look(self, asked: _AskedPartition, watched: list[_Watched]) -> list[FetchedTopic]:
+    async def _look(self, asked: _AskedPartition, watched: list[Watched]) -> list[FetchedTopic]:
         """Look at all partitions; those that may grow are added to `watched`."""
         request, broker = self._request, self._broker
         self._left = min(request.body.max_bytes, broker.config.fetch_max_bytes)
@@ -243,7 +210,7 @@ class _ReplicaReading:
             for count, requested in enumerate(partitions):
                 if isinstance(requested, SessionPartition):
                     known = requested.watched
-                    if isinstance(known, _Watched) and self._is_quiet(requested, known):
+                    if isinstance(known, Watched) and self._is_quiet(requested, known):
                         watched.append(known)
                         if count % _QUIET_AT_ONCE == 0:
                             await request.checkpoint()
@@ -259,7 +226,7 @@ class _ReplicaReading:
                 topics.append(FetchedTopic(topic.topic, topic.topic_id, answers))
         return topics
 
-    def _is_quiet(self, requested: SessionPartition, known: _Watched) -> bool:
+    def _is_quiet(self, requested: SessionPartition, known: Watched) -> bool:
         """Return True if there is no news of a partition; its progress is noted where that is due.
 
         An append since the last note counts from that one on, as late as it may be.
@@ -283,7 +250,7 @@ class _ReplicaReading:
         self,
         topic: FetchTopic | SessionTopic,
         requested: FetchPartition | SessionPartition,
-        watched: list[_Watched],
+        watched: list[Watched],
     ) -> FetchedPartition:
         """Check, read and note one partition."""
         index, name = requested.partition, topic.topic
@@ -291,16 +258,16 @@ class _ReplicaReading:
             name = self._named(topic)
             partition = self._led(name, requested)
             view, epoch = partition.log.look(to_end=True), partition.log.leader_epoch
-            diverging = _diverging(partition, view, requested)
+            diverging = diverging_answer(partition, view, requested)
             if diverging is not None:
-                return _answer(index, view, diverging=diverging)
+                return diverging
             found = await self._read(partition, view, requested)
             self._check_led(name, partition, requested, epoch)
             if self._is_arrival:
                 self._note(partition, view.end_offset, requested)
         except HorologError as error:
             return self._refused(index, name, error)
-        it = _Watched(
+        it = Watched(
             partition, epoch, view.end_offset, found.high_watermark, found.log_start_offset, 0
         )
         watched.append(it)
@@ -308,6 +275,7 @@ class _ReplicaReading:
             has_all = requested.fetch_offset == view.end_offset
             until_ms = self._now_ms + self._leaders.note_every_ms
             requested.watched = it._replace(until_ms=until_ms) if has_all else None
+            requested.served = partition
         return found
 
     def _named(self, topic: FetchTopic | SessionTopic) -> str:
@@ -329,7 +297,7 @@ class _ReplicaReading:
     def _led(self, name: str, requested: FetchPartition | SessionPartition) -> Partition:
         """Return a partition that is led here, and that the replica is assigned to."""
         partition = self._broker.led(name, requested.partition, requested.current_leader_epoch)
-        self._leaders.check_replica(partition, self._replica_id)
+        self._leaders.check_replica(partition, self.replica_id)
         return partition
 
     def _check_led(
@@ -355,43 +323,22 @@ class _ReplicaReading:
     async def _read(
         self, partition: Partition, view: LogView, requested: FetchPartition | SessionPartition
     ) -> FetchedPartition:
-        """Read on the event loop if the page cache has the records, otherwise in a thread.
-
-        What is not committed may be truncated while the answer waits to be sent, so it is copied.
-        Replicas that are at the same offset are given what was read for the first of them.
-        """
-        level, offset = self._request.body.isolation_level, requested.fetch_offset
-        max_bytes = max(0, min(requested.partition_max_bytes, self._left))
-        read = partial(
-            _read,
+        """Read on the event loop if the page cache has the records, otherwise in a thread."""
+        read = ReplicaRead(
             self._broker,
+            partition,
             view,
             requested,
-            max_bytes,
-            epochs=partition.log.epochs,
-            at_least_one=not self._size,
-            level=level,
+            max(0, min(requested.partition_max_bytes, self._left)),
+            is_first=not self._size,
+            level=self._request.body.isolation_level,
         )
         self._has_waited = False
-        if offset >= view.end_offset:
-            return read(may_wait=False)
-        offsets = view.log_start_offset, view.high_watermark, view.last_stable_offset
-        epoch, is_first = partition.log.leader_epoch, not self._size
-        asked = (offset, view.end_offset, max_bytes, is_first, level, epoch, *offsets)
-        if (shared := partition.read_for_replica) is not None and shared[0] == asked:
-            return shared[1]
         try:
-            if not level and partition.is_hot(offset, committed=False):
-                found = read(may_wait=False)
-            else:
-                found = self._broker.partitions.without_blocking(partial(read, may_wait=False))
+            return read.nowait()
         except WouldBlock:
-            loop = asyncio.get_running_loop()
             self._has_waited = self._has_been_away = True
-            found = await loop.run_in_executor(self._broker.readers, partial(read, may_wait=True))
-        is_shared = len(found.records) <= _SHARED_BYTES
-        partition.read_for_replica = (asked, found) if is_shared else None
-        return found
+            return await read.wait()
 
     def _note(
         self, partition: Partition, leader_end: int, requested: FetchPartition | SessionPartition
@@ -403,8 +350,8 @@ class _ReplicaReading:
         )
         self._leaders.fetched(
             partition,
-            self._replica_id,
-            self._broker_epoch,
+            self.replica_id,
+            self.broker_epoch,
             requested.fetch_offset,
             start,
             leader_end,
@@ -417,87 +364,3 @@ class _ReplicaReading:
             hint = self._broker.placement.leader_hint(name, index, self._request.peer.listener)
             return FetchedPartition(index, code, current_leader=hint and hint.current)
         return FetchedPartition(index, code)
-
-
-def _diverging(
-    partition: Partition, view: LogView, requested: FetchPartition | SessionPartition
-) -> DivergingEpoch | None:
-    """Return where the log of a replica parts from this one; None if it is a prefix.
-
-    Raises:
-        RequestRefused: its last epoch is not known here, or its offset is before the log (1).
-    """
-    epoch, offset = requested.last_fetched_epoch, requested.fetch_offset
-    if epoch == _NO_EPOCH:
-        return None
-    end = partition.log.end_of_epoch(epoch)
-    if end is None or offset < view.log_start_offset:
-        raise RequestRefused(
-            ErrorCode.offset_out_of_range,
-            f"{partition.name} has no end of epoch {epoch}, or begins behind offset {offset}",
-        )
-    if end.epoch < epoch or end.start_offset < offset:
-        return DivergingEpoch(end.epoch, end.start_offset)
-    return None
-
-
-def _read(
-    broker: BrokerParts,
-    view: LogView,
-    requested: FetchPartition | SessionPartition,
-    max_bytes: int,
-    *,
-    epochs: LeaderEpochs,
-    at_least_one: bool,
-    level: int,
-    may_wait: bool,
-) -> FetchedPartition:
-    """Read one partition; what is below the high watermark stays in its file.
-
-    Raises:
-        RequestRefused: the offset is out of range (1).
-        CorruptBatch: the file is damaged there.
-        WouldBlock: the page cache does not have it, and the call may not wait.
-    """
-    offset, end = requested.fetch_offset, view.end_offset
-    is_committed = offset < view.high_watermark
-    up_to = view.high_watermark if is_committed else None
-    found = view.read(offset, max_bytes, min_one_batch=at_least_one, up_to=up_to)
-    records: Buffer | SlicedRecords | None = b""
-    if found.size:
-        if is_committed and found.size > _COPIED_BYTES and broker.slices_to_send.acquire():
-            records = SlicedRecords(found, broker.slices_to_send)
-        else:
-            records = found.read_cached() if not may_wait else found.read()
-        if records is None:
-            raise WouldBlock
-    elif offset < end and up_to is None and at_least_one:
-        # A gap at the log end, as compaction leaves it: the replica has to reach the end.
-        records = empty_batch(
-            offset, min(end, offset + _MOST_OFFSETS) - 1, epochs.epoch_at(end - 1)
-        )
-    aborted: Sequence[FetchedAbort] | None = None
-    if level & WITH_APPEND_TIMES:
-        seen = bool(level & WITH_SEEN_TIMES)
-        size = len(cast("Buffer", records))
-        aborted = with_append_time_entries(view, offset, size, None, seen=seen)
-    return _answer(requested.partition, view, cast("Buffer", records), aborted)
-
-
-def _answer(
-    index: int,
-    view: LogView,
-    records: Buffer = b"",
-    aborted: Sequence[FetchedAbort] | None = None,
-    diverging: DivergingEpoch | None = None,
-) -> FetchedPartition:
-    return FetchedPartition(
-        index,
-        0,
-        view.high_watermark,
-        view.last_stable_offset,
-        view.log_start_offset,
-        records,
-        aborted,
-        diverging,
-    )

@@ -1,7 +1,8 @@
-"""Encoder of the Fetch request of a replica, written by hand: versions 17 and 18.
+"""Fetch request of a replica, written and read by hand: versions 17 and 18.
 
 It is sent once for each append that is replicated, mostly for one partition. By the schema that
-takes several times as long.
+takes several times as long. The reader knows the usual form alone: a later fetch of a session, for
+at most one partition.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,16 +10,28 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from horolog.wire.other_versions import CLOCK_TAG
+from horolog.wire.other_versions import CLOCK_TAG, NO_CLOCK
 from horolog.wire.packing import INT32, INT64, tagged, uuid_bytes, uvarint
+from horolog.wire.single_partition import REQUEST_HEAD, WRONG, read_topic_id
 
-__all__ = ["ReplicaFetch", "encode_replica_fetch"]
+__all__ = ["LaterFetch", "ReplicaFetch", "encode_replica_fetch", "read_later_fetch"]
 
 _HEAD: Final = Struct(">iiibii")
 _PARTITION: Final = Struct(">iiqiqix")
 _NO_RACK: Final = b"\x01"
 _STATE: Final = Struct(">iqx")
 _STATE_TAG: Final = 1
+
+# The header's tags, the head, and the number of topics; then of a topic its id, the number of
+# partitions, the partition, and no tags of both.
+_LATER: Final = Struct(">BiiibiiB")
+_TOPIC: Final = Struct(">16sBiiqiqiBB")
+# No forgotten topics, no rack; one or two tagged fields: the replica's state, and the clock.
+_TAIL: Final = Struct(">BBBBBiqB")
+_ONE_TAG: Final = (1, 1, 1, _STATE_TAG, _STATE.size)
+_TWO_TAGS: Final = (1, 1, 2, _STATE_TAG, _STATE.size)
+_CLOCK: Final = Struct(f">{len(uvarint(CLOCK_TAG))}sBq")
+_CLOCK_HEAD: Final = (uvarint(CLOCK_TAG), INT64.size)
 
 
 class ReplicaFetch(NamedTuple):
@@ -70,3 +83,72 @@ def encode_replica_fetch(
         fields.append((CLOCK_TAG, INT64.pack(append_clock_ms)))
     out += tagged(*fields)
     return bytes(out)
+
+
+class LaterFetch(NamedTuple):
+    """A fetch of a replica within its session, that changes one partition or none."""
+
+    version: int
+    correlation_id: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    replica_id: int
+    replica_epoch: int
+    append_clock_ms: int
+    topic_id: UUID | None
+    """Topic of the partition that is fetched from another offset; None without one."""
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    partition_max_bytes: int
+
+
+_NO_PARTITION: Final = (-1,) * 6
+
+
+def read_later_fetch(frame: bytes) -> LaterFetch | None:
+    """Decode a request without its length; None if it is of another form, malformed or not."""
+    try:
+        version, correlation_id, size = REQUEST_HEAD.unpack_from(frame)
+        if not 17 <= version <= 18 or size < -1:
+            return None
+        at = REQUEST_HEAD.size + max(size, 0)
+        tags, *head, topics = _LATER.unpack_from(frame, at)
+        at += _LATER.size
+        topic_id: UUID | None = None
+        asked: Sequence[int] = _NO_PARTITION
+        if topics == 2:
+            raw_id, partitions, *asked, no_tags, none_either = _TOPIC.unpack_from(frame, at)
+            topic_id = read_topic_id(raw_id)
+            if topic_id is None or partitions != 2 or no_tags or none_either:
+                return None
+            at += _TOPIC.size
+        elif topics != 1:
+            return None
+        *tail, replica_id, replica_epoch, more = _TAIL.unpack_from(frame, at)
+        at += _TAIL.size
+        clock_ms = NO_CLOCK
+        if tuple(tail) == _TWO_TAGS:
+            *clock_head, clock_ms = _CLOCK.unpack_from(frame, at)
+            at += _CLOCK.size
+            if tuple(clock_head) != _CLOCK_HEAD:
+                return None
+        elif tuple(tail) != _ONE_TAG:
+            return None
+    except WRONG:
+        return None
+    if tags or more or at != len(frame):
+        return None
+    return tuple.__new__(  # the constructor takes three times as long
+        LaterFetch,
+        (
+            *(version, correlation_id, *head),
+            *(replica_id, replica_epoch, clock_ms, topic_id, *asked),
+        ),
+    )

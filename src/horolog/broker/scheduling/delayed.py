@@ -44,6 +44,18 @@ class Listener(Protocol):
         ...
 
 
+class Watcher(Protocol):
+    """Is told of all changes of a partition."""
+
+    def on_changed(self, size: int) -> None:
+        """Note that it has grown by `size` bytes, or, with 0, that a mark may have moved."""
+        ...
+
+    def on_gone(self) -> None:
+        """Note that it is closed, or led by another broker now."""
+        ...
+
+
 class Growing(Protocol):
     """Partition that notifies its listeners when a mark moves, or when it is gone."""
 
