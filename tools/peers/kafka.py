@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -46,6 +46,8 @@ JVM_FLAGS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
+
+_claims: list[socket.socket] = []
 
 TOOLS: Mapping[str, str] = {
     "acls": "org.apache.kafka.tools.AclCommand",
@@ -119,15 +121,23 @@ def version(peer: str) -> str:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago.
+    """A port that was free a moment ago, and that no other process gets here.
 
     The kernel gives none of this range to a connection: on a busy machine many are opened until a
-    JVM binds its port.
+    JVM binds its port. Until this process ends a socket without a file claims the port.
     """
     while True:
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", random.randrange(15_000, 32_000)))
-            return int(probe.getsockname()[1])
+        port = random.randrange(15_000, 32_000)
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0horolog-port-{port}")
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            claim.close()
+        else:
+            _claims.append(claim)
+            return port
 
 
 def java(
