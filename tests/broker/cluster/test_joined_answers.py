@@ -10,7 +10,9 @@ from patience import eventually
 from raw_connection import RawConnection
 from scripted_controller import ScriptedController
 
+from horolog.clock import SystemClock
 from horolog.errors import ErrorCode
+from horolog.record import LogRecord, build_batch
 from horolog.wire import GROUP_LAG, HISTORY_GROUP, ApiKey
 
 BOTH = (1, 2)
@@ -112,6 +114,26 @@ def test_producers_and_readers_are_sent_to_the_leader(
     assert fetched.error_code == ErrorCode.not_leader_or_follower
     unknown = brokers[0].produce("t", b"", partition=7, version=9)
     assert unknown.error_code == ErrorCode.unknown_topic_or_partition
+
+
+def test_producers_are_described_by_each_replica(
+    brokers: list[JoinedBroker], quorum: ScriptedController
+) -> None:
+    quorum.create_topic("t", [[2, 1]])
+    assert eventually(lambda: topic(brokers[1], "t").error_code == 0)
+    record = LogRecord(SystemClock().now_ms(), None, b"x")
+    batch = build_batch([record], producer_id=5, producer_epoch=0, base_sequence=0)
+    assert eventually(lambda: brokers[1].produce("t", batch).error_code == 0)
+
+    def producers(broker: JoinedBroker) -> list[int]:
+        asked = [{"name": "t", "partition_indexes": [0, 7]}]
+        (found,) = broker.ask(ApiKey.DESCRIBE_PRODUCERS, 0, topics=asked).topics
+        here, unknown = found.partitions
+        assert unknown.error_code == ErrorCode.unknown_topic_or_partition
+        return [] if here.error_code else [it.producer_id for it in here.active_producers]
+
+    for broker in brokers:
+        assert eventually(lambda broker=broker: producers(broker) == [5])
 
 
 def test_a_topic_that_a_client_names_is_created_by_the_controllers(

@@ -64,7 +64,7 @@ _NAME_EACH_ONCE: Final = "name each partition once in a request"
 async def describe_producers(
     request: Request[DescribeProducersRequest], broker: BrokerParts
 ) -> "DescribeProducersResponse | Apart":
-    """List the producers of each partition that this broker leads."""
+    """List the producers of each partition that this broker has."""
     count = again = 0
     known: dict[TopicPartition, PartitionResponse] = {}
     topics: list[TopicResponse] = []
@@ -114,7 +114,7 @@ async def _producers_of(
 ) -> "PartitionResponse":
     try:
         broker.access.check(request.peer, ApiKey.DESCRIBE_PRODUCERS, TOPIC, name)
-        partition = _led_partition(broker, name, index)
+        partition = _replica(broker, name, index)
         producers = await partition.change(lambda log: log.producers.active())
         return _partition(index, PartOutcome(), producers)
     except HorologError as error:
@@ -128,6 +128,18 @@ def _led_partition(broker: BrokerParts, name: str, index: int) -> Partition:
         RequestRefused, StorageFailed: it is not served here, or another cluster leads it.
     """
     return broker.placement.writable(broker.topics.named(name), index)
+
+
+def _replica(broker: BrokerParts, name: str, index: int) -> Partition:
+    """Return a partition that this broker leads, or follows in a cluster.
+
+    Kafka's tools ask one broker about all its replicas.
+
+    Raises:
+        RequestRefused, StorageFailed: it is not served here, or another cluster leads it.
+    """
+    replica = None if broker.cluster is None else broker.partitions.find(name, index)
+    return _led_partition(broker, name, index) if replica is None else replica
 
 
 # --- ListTransactions: all transactional ids that pass the filters (KIP-664) ------------
