@@ -297,6 +297,12 @@ class ScriptedController:
             self._changed.notify_all()
         return snapshot_id
 
+    def make_dynamic(self) -> None:
+        """Raise `kraft.version` to 1, which is in no image."""
+        with self._changed:
+            self.log.make_dynamic()
+            self._changed.notify_all()
+
     def hold(self) -> None:
         """Commit no more records until `release`."""
         with self._changed:

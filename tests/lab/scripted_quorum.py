@@ -38,6 +38,8 @@ class QuorumLog:
         self.image = Image()
         self.batches: list[StoredBatch] = []
         self.snapshots: dict[SnapshotId, bytes] = {}
+        self.kept_control: dict[int, bytes] = {}
+        """Control records that a snapshot has, by type."""
         self.start = 0
         self.high_watermark = 0
         self.is_held = False
@@ -92,7 +94,15 @@ class QuorumLog:
         self.leader = node_id
         self.epoch += 1
         value = control.leader_change(node_id, [Voter(it) for it in self.voters])
-        rows = [LogRecord(self.now_ms, control_key(control.LEADER_CHANGE), value)]
+        self._append_control(control.LEADER_CHANGE, value)
+
+    def make_dynamic(self) -> None:
+        """Raise `kraft.version` to 1; the voters' directories stay unknown."""
+        self.kept_control[control.KRAFT_VERSION] = value = bytes((0, 0, 0, 1, 0))
+        self._append_control(control.KRAFT_VERSION, value)
+
+    def _append_control(self, kind: int, value: bytes) -> None:
+        rows = [LogRecord(self.now_ms, control_key(kind), value)]
         data = build_batch(rows, base_offset=self.end, leader_epoch=self.epoch, is_control=True)
         self._store(data, 1, ())
 
@@ -122,7 +132,7 @@ class QuorumLog:
                 self.image.records(),
                 epoch=self.last_epoch,
                 last_timestamp=self.now_ms,
-                kept_control={},
+                kept_control=self.kept_control,
             )
         )
         snapshot_id = SnapshotId(self.end, self.last_epoch)

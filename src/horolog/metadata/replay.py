@@ -14,7 +14,7 @@ from horolog.metadata.image import Image
 from horolog.record.batch import parse_header
 from horolog.record.builder import read_records, read_values
 from horolog.schemas import control
-from horolog.schemas.control import Voter, header_timestamp, kind_of, voters_in
+from horolog.schemas.control import Voter, header_timestamp, kind_of, version_in, voters_in
 from horolog.schemas.metadata import (
     METADATA_VERSION,
     NEWEST_LEVEL,
@@ -81,6 +81,8 @@ class MetadataReplay:
         """Largest in any batch."""
         self.voters: tuple[Voter, ...] = ()
         """Voters of a dynamic quorum."""
+        self.kraft_version = 0
+        """Level of `kraft.version`: 1 of a dynamic quorum."""
         self.kept_control: dict[int, bytes] = {}
         """Values of the last control records of `kraft.version` and the voters, by type."""
         self.snapshot_ms: int | None = None
@@ -162,6 +164,8 @@ class MetadataReplay:
             if kind in (control.KRAFT_VERSION, control.VOTERS):
                 if kind == control.VOTERS:
                     self.voters = voters_in(record.value)
+                else:
+                    self.kraft_version = version_in(record.value)
                 self.kept_control[kind] = record.value or b""
 
     def _note(self, offset: int, error: Exception) -> None:

@@ -72,6 +72,19 @@ def header_timestamp(value: bytes | None) -> int:
     return fields.i64()
 
 
+def version_in(value: bytes | None) -> int:
+    """Return the level of `kraft.version` that a record names; 0 without one.
+
+    Raises:
+        CorruptBatch: the value is no such record.
+    """
+    if value is None:
+        return 0
+    fields = Fields(value)
+    fields.i16()
+    return fields.i16()
+
+
 def voters_in(value: bytes | None) -> tuple[Voter, ...]:
     """Return the voters that a voters record names.
 

@@ -87,6 +87,7 @@ class ApiKey(IntEnum):
     CREATE_DELEGATION_TOKEN = 38, 1, 3, 2
     RENEW_DELEGATION_TOKEN = 39, 1, 2, 2
     EXPIRE_DELEGATION_TOKEN = 40, 1, 2, 2
+    DESCRIBE_DELEGATION_TOKEN = 41, 1, 3, 2
     DELETE_GROUPS = 42, 0, 3, 2
     ELECT_LEADERS = 43, 0, 2, 2
     INCREMENTAL_ALTER_CONFIGS = 44, 0, 1, 1
@@ -130,6 +131,7 @@ OF_CONTROLLERS: Final = frozenset(
         ApiKey.CREATE_DELEGATION_TOKEN,
         ApiKey.RENEW_DELEGATION_TOKEN,
         ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
         ApiKey.ALTER_PARTITION,
         ApiKey.UPDATE_FEATURES,
         ApiKey.ENVELOPE,
@@ -144,7 +146,7 @@ OF_CONTROLLERS: Final = frozenset(
         ApiKey.UNREGISTER_CONTROLLER,
     }
 )
-"""APIs that only controllers answer: a broker asks them, or relays them for its clients."""
+"""APIs that a broker asks of controllers, or relays for its clients, and those of tokens."""
 
 SUPPORTED: Final = MappingProxyType(
     {key: key.versions for key in ApiKey if key not in OF_CONTROLLERS}

@@ -498,6 +498,15 @@ class ExpireDelegationTokenRequest:
     expiry_time_period_ms: int
 
 
+class DescribeDelegationTokenOwner:
+    principal_type: str
+    principal_name: str
+
+
+class DescribeDelegationTokenRequest:
+    owners: tuple[DescribeDelegationTokenOwner, ...] | None
+
+
 class DeleteGroupsRequest:
     groups_names: tuple[str, ...]
 

@@ -245,6 +245,34 @@ def test_questions_about_groups_are_for_their_coordinators(brokers: list[JoinedB
         assert found.results[0].error_code == ErrorCode.not_coordinator, question.name
 
 
+def test_the_version_of_a_dynamic_quorum_is_a_finalised_feature(
+    quorum: ScriptedController, tmp_path: Path
+) -> None:
+    """As at Apache Kafka's brokers; it is in control records, and in no image."""
+
+    def level(broker: JoinedBroker) -> int:
+        found = broker.ask(ApiKey.API_VERSIONS, 3).finalized_features
+        return next((it.max_version_level for it in found if it.name == "kraft.version"), 0)
+
+    with JoinedBroker(tmp_path / "1", quorum) as broker:
+        assert level(broker) == 0
+        quorum.make_dynamic()
+        assert eventually(lambda: level(broker) == 1)
+        quorum.snapshot()
+        with JoinedBroker(tmp_path / "2", quorum, 2) as other:
+            assert level(other) == 1
+
+
+def test_delegation_tokens_are_described_as_without_their_secret(
+    brokers: list[JoinedBroker],
+) -> None:
+    """Seen at Apache Kafka 4.4.0: without a login they are not to be asked for."""
+    for version in (1, 2, 3):
+        found = brokers[0].ask(ApiKey.DESCRIBE_DELEGATION_TOKEN, version, owners=None)
+        assert found.error_code == ErrorCode.delegation_token_request_not_allowed
+        assert list(found.tokens) == []
+
+
 def test_salts_of_unknown_users_are_the_same_at_each_broker_and_after_a_restart(
     tmp_path: Path,
 ) -> None:

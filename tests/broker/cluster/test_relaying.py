@@ -109,6 +109,7 @@ def test_clients_are_offered_the_versions_that_both_know(relaying: Relaying) -> 
     }
     after = offered()
     assert set(after) & RELAYED == {ApiKey.CREATE_TOPICS, ApiKey.ALTER_CONFIGS}
+    assert ApiKey.DESCRIBE_DELEGATION_TOKEN in after, "which is answered by each broker"
     assert after[ApiKey.CREATE_TOPICS] == (2, 7)
     assert after[ApiKey.ALTER_CONFIGS] == (0, 1)
     assert {it: after[it] for it in after if it not in RELAYED} == {
@@ -121,6 +122,10 @@ def test_clients_without_a_name_are_given_no_tokens(relaying: Relaying) -> None:
     relaying.peer.authenticate("User:ANONYMOUS")
     body = relaying.decoded(ApiKey.CREATE_DELEGATION_TOKEN, 3, {"renewers": []})
     assert body.error_code == ErrorCode.delegation_token_request_not_allowed
+    relaying.peer = Peer(relaying.broker.bound[0], "192.0.2.7")
+    relaying.peer.authenticate("User:alice")
+    body = relaying.decoded(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, {"owners": None})
+    assert body.error_code == ErrorCode.delegation_token_auth_disabled
     assert not relaying.controllers.seen
 
 

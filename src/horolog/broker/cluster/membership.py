@@ -147,6 +147,11 @@ class Membership:
         """Return the epoch of the registration; -1 before it."""
         return NO_BROKER_EPOCH if self.life is None else self.life.broker_epoch
 
+    @property
+    def kraft_version(self) -> int:
+        """Level of `kraft.version`, which is in no image."""
+        return 0 if self._observer is None else self._observer.kraft_version
+
     def _known_s(self) -> float:
         return -1.0 if self._observer is None else self._observer.known_s
 

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _MOST_NAMED: Final = 5
+_KRAFT_VERSION: Final = "kraft.version"
 
 
 class ClusterNode:
@@ -359,7 +360,8 @@ class ClusterNode:
     @property
     def levels(self) -> Mapping[str, int]:
         """Levels that the controllers have finalised; 0 is absent."""
-        return self.view.features
+        levels, kraft = self.view.features, self.membership.kraft_version
+        return {**levels, _KRAFT_VERSION: kraft} if kraft else levels
 
     @property
     def levels_epoch(self) -> int:

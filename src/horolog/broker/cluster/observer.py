@@ -125,6 +125,11 @@ class MetadataObserver:
         finally:
             self._log.close()
 
+    @property
+    def kraft_version(self) -> int:
+        """Level of `kraft.version` in the records so far; any thread may ask."""
+        return self._replay.kraft_version
+
     def stop(self) -> None:
         """End `run` soon; any thread may call it."""
         self._stopping.set()

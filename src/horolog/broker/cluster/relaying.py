@@ -97,11 +97,14 @@ COORDINATED: Final = frozenset(
         ApiKey.DESCRIBE_TRANSACTIONS,
     }
 )
+_HERE: Final = ApiKey.DESCRIBE_DELEGATION_TOKEN
+"""Answered by each broker, as by one of Kafka without `delegation.token.secret.key`."""
 _OF_TOKENS: Final = frozenset(
     {
         ApiKey.CREATE_DELEGATION_TOKEN,
         ApiKey.RENEW_DELEGATION_TOKEN,
         ApiKey.EXPIRE_DELEGATION_TOKEN,
+        _HERE,
     }
 )
 
@@ -144,17 +147,18 @@ class Relay:
         self._view = view
         self._creating: dict[str, asyncio.Task[None]] = {}
 
-    keys: Final = RELAYED
-    whole: Final = RELAYED - SPLIT
+    keys: Final = RELAYED | {_HERE}
+    whole: Final = keys - SPLIT
     """APIs whose requests are never decoded here."""
     coordinated: Final = COORDINATED
 
     def offered(self) -> dict[ApiKey, Versions]:
         """Return what is relayed, in the versions that the active controller knows, too."""
         its = self._controllers.versions
-        offered = {key: key.versions for key in RELAYED}
+        offered = {key: key.versions for key in self.keys}
         if its is None:
             return offered
+        its = {**its, _HERE: _HERE.versions}
         common = {key: versions.common(its[key]) for key, versions in offered.items() if key in its}
         return {key: versions for key, versions in common.items() if versions is not None}
 
@@ -171,6 +175,9 @@ class Relay:
         if header.api_key in _OF_TOKENS and peer.principal in (None, ANONYMOUS):
             code = ErrorCode.delegation_token_request_not_allowed
             return _refusal(header, frame, code, "Delegation Token requests need a principal.")
+        if header.api_key is _HERE:
+            code = ErrorCode.delegation_token_auth_disabled
+            return _refusal(header, frame, code, "Delegation tokens are no login here.")
         try:
             answer = await self.relayed(frame, peer)
         except HorologError as error:
