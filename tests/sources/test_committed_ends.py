@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
 import pytest
+from command_runner import run_command
 from storelogs import NOW, TOPIC_ID, UnsyncedFiles, append, open_dir
 
 from horolog.config import BrokerConfig, TopicConfig
 from horolog.errors import Misconfigured
-from horolog.metadata import PROPERTIES, KafkaForm, check_store, forget_known, refuse_replicas
+from horolog.metadata import (
+    PROPERTIES,
+    KafkaForm,
+    check_store,
+    forget_known,
+    refuse_directory_of_cluster,
+    refuse_replicas,
+    verification_of,
+)
 from horolog.record import LogRecord, build_batch
-from horolog.schemas.metadata import PartitionRecord, TopicRecord, encode
+from horolog.schemas.metadata import PartitionRecord, RegisterBroker, TopicRecord, encode
 from horolog.sources import scan
-from horolog.storage import Files, Log, LogDir, TopicPartition
+from horolog.storage import Files, Finding, Log, LogDir, Severity, TopicPartition
+from horolog.storage.verify import find_target
 
 PARTITION = TopicPartition("events", 3)
 ASSIGNED = {PARTITION: TOPIC_ID}
@@ -88,12 +99,16 @@ def alone(path: Path, properties: dict[str, str]) -> None:
     log_dir.close(clean=False)
 
 
-def describe(path: Path, topic_id: UUID, replicas: tuple[int, ...]) -> None:
-    """Write the metadata of a cluster into a log directory."""
+def describe(
+    path: Path, topic_id: UUID, replicas: tuple[int, ...], brokers: tuple[int, ...] = ()
+) -> None:
+    """Write the metadata of a cluster into a log directory, anew."""
+    shutil.rmtree(path / "__cluster_metadata-0", ignore_errors=True)
     form = KafkaForm(Files(), str(path))
     form.replay()
     record = PartitionRecord(3, topic_id, replicas, replicas, (), (), 1, 0, 5, 5)
-    records = [TopicRecord("events", topic_id), record]
+    registered = [RegisterBroker(id_, False, UUID(int=id_), 7, (), ()) for id_ in brokers]
+    records = [*registered, TopicRecord("events", topic_id), record]
     form.append([build_batch([LogRecord(NOW, None, encode(one)) for one in records])], NOW)
 
 
@@ -181,3 +196,45 @@ def test_the_files_of_a_replica_are_not_rewritten(tmp_path: Path) -> None:
     forget_known()
     with pytest.raises(Misconfigured, match="elsewhere to compact it"):
         refuse_replicas(tmp_path, directories, "compact")
+
+
+def test_a_replica_that_was_cut_or_made_anew_is_not_damaged(tmp_path: Path) -> None:
+    """Of a log without other replicas the same says that records are lost."""
+    with leader(tmp_path):
+        pass
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        (tmp_path / name).write_text("0\n1\nevents 3 9\n")
+    target = find_target(tmp_path)
+
+    def severities() -> set[Severity]:
+        forget_known()
+        steps = verification_of(target).steps()
+        found = [step for step in steps if isinstance(step, Finding)]
+        return {each.severity for each in found if "log ends before 5" in each.what}
+
+    describe(tmp_path, TOPIC_ID, (1,))
+    assert severities() == {Severity.DAMAGE}
+    describe(tmp_path, TOPIC_ID, (1, 2))
+    assert severities() == {Severity.NOTE}
+
+
+def test_indexes_of_a_replica_are_rebuilt_and_its_log_stays(tmp_path: Path) -> None:
+    """They are derived from the log, which no tool changes."""
+    with leader(tmp_path):
+        pass
+    describe(tmp_path, TOPIC_ID, (1, 2))
+    segment = tmp_path / "events-3" / f"{0:020d}.log"
+    before = segment.read_bytes()
+    segment.with_suffix(".index").write_bytes(b"wrong")
+    run_command("log", "reindex", str(tmp_path))
+    assert segment.read_bytes() == before
+    assert segment.with_suffix(".index").read_bytes() != b"wrong"
+
+
+def test_nothing_is_put_into_the_directory_of_a_broker_of_a_cluster(tmp_path: Path) -> None:
+    refuse_directory_of_cluster(tmp_path / "new")
+    describe(tmp_path, TOPIC_ID, (1,), brokers=(1,))
+    refuse_directory_of_cluster(tmp_path)
+    describe(tmp_path, TOPIC_ID, (1,), brokers=(1, 2))
+    with pytest.raises(Misconfigured, match="is of a broker of a cluster"):
+        refuse_directory_of_cluster(tmp_path)

@@ -12,7 +12,7 @@ from horolog.cli.screen import progress, show_outcome
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.metadata.opening import state_dir_of
-from horolog.metadata.verify import check_metadata, check_store
+from horolog.metadata.verify import check_metadata, check_store, verification_of
 from horolog.record.scan import load_kernels
 from horolog.report.files import finding_lines, reindexed_lines, summary_of
 from horolog.results import Answer, Aside
@@ -81,7 +81,7 @@ def verify(path: LogPath) -> Answer:
     without a broker or with a running one, also on directories of Apache Kafka, and writes nothing.
     The exit code is 1 if it finds a problem.
     """
-    verification = Verification.of(path)
+    verification = verification_of(find_target(path))
     tally = Tally()
     total = bytes_of(verification.target)
     tally.of(_all_steps(verification), f"verifying {path}", total)

@@ -52,7 +52,7 @@ __getattr__, __dir__ = lazy_names(
         "opening": "open_store state_dir_of",
         "reconcile": "MAX_CREATED FoundPartitions StartPlan TopicOnDisk stored_count",
         "replay": "MetadataReplay MetadataUnreadable",
-        "replicated": "CommittedEnds forget_known refuse_replicas",
+        "replicated": "CommittedEnds forget_known refuse_directory_of_cluster refuse_replicas",
         "reserve": "Reserve",
         "rows": (
             "AS_FOUND BROKER_SCOPE GROUP_SCOPE TOPIC_SCOPE FollowedRow SettingRow SourceRow "
@@ -63,6 +63,6 @@ __getattr__, __dir__ = lazy_names(
         "taking_over": "UNASSIGNED static_voters why_not",
         "topic_history": "changes read_topic_history",
         "topics": "Topic TopicRegistry",
-        "verify": "check_metadata check_store",
+        "verify": "check_metadata check_store verification_of",
     },
 )

@@ -127,6 +127,39 @@ def replicas_in(log_dir: Path, partitions: Iterable[TopicPartition]) -> list[Top
         files.close()
 
 
+def replicas_among(log_dir: Path, directories: Iterable[Path]) -> list[TopicPartition]:
+    """Return those partitions that have other replicas, of some directories in a log directory.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    named = (names.partition_of(directory.name) for directory in directories)
+    return replicas_in(log_dir, [partition for partition in named if partition is not None])
+
+
+def refuse_directory_of_cluster(log_dir: Path) -> None:
+    """Refuse to add partitions to the directory of a broker of a cluster.
+
+    Its controllers decide which replicas are there, and others would be strays.
+
+    Raises:
+        Misconfigured: it is of a broker of a cluster.
+    """
+    files = Files(read_only=True)
+    try:
+        brokers = KafkaForm(files, str(log_dir)).replay().image.brokers
+    except HorologError:
+        return
+    finally:
+        files.close()
+    if len(brokers) > 1:
+        raise Misconfigured(
+            f"{log_dir} is of a broker of a cluster, whose controllers give it its replicas: give "
+            "another directory, and copy the records to the cluster from there (horolog spark "
+            "mirror)"
+        )
+
+
 def refuse_replicas(log_dir: Path, directories: Iterable[Path], what: str) -> None:
     """Refuse to change the files of replicas, which have to be those of their leaders.
 
@@ -137,8 +170,7 @@ def refuse_replicas(log_dir: Path, directories: Iterable[Path], what: str) -> No
         Misconfigured: one of the directories is a replica of a partition of a cluster.
         StorageFailed: the disk refused.
     """
-    named = (names.partition_of(directory.name) for directory in directories)
-    replicas = replicas_in(log_dir, [partition for partition in named if partition is not None])
+    replicas = replicas_among(log_dir, directories)
     if replicas:
         raise Misconfigured(
             f"{log_dir / str(replicas[0])} is a replica of a partition of a cluster: its files "

@@ -15,7 +15,7 @@ from horolog.metadata.forms import KafkaForm
 from horolog.metadata.opening import read_stored, state_dir_of
 from horolog.metadata.reconcile import TopicOnDisk, reconcile, topics_on_disk
 from horolog.metadata.replay import Damage, MetadataReplay
-from horolog.metadata.replicated import CommittedEnds, replicas_in
+from horolog.metadata.replicated import CommittedEnds, replicas_among, replicas_in
 from horolog.metadata.rows import TOPIC_SCOPE, Stored, TopicRow
 from horolog.metadata.snapshots import SnapshotReader, snapshots_in
 from horolog.storage import names
@@ -25,6 +25,16 @@ from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 from horolog.storage.offline.partition_reader import log_end
 from horolog.storage.scan.findings import Checked, Finding, Findings, Steps, damage, fault, note
+from horolog.storage.verify import Verification, VerifyTarget
+
+
+def verification_of(target: VerifyTarget, files: Files | None = None) -> Verification:
+    """Return the check of files that knows which of the partitions have other replicas."""
+    replicas: list[TopicPartition] = []
+    if files is None or files.is_local:
+        with suppress(StorageFailed):  # reported with the log
+            replicas = replicas_among(target.log_dir, target.partitions)
+    return Verification(target, files, replicas)
 
 
 def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False) -> Findings:

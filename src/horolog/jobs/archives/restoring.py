@@ -38,6 +38,7 @@ from horolog.jobs.parameters.shared import OnProgress
 from horolog.jobs.selection import Selection
 from horolog.jobs.spread import UnitProgress, spread
 from horolog.jobs.state import DocumentsOnly, state_of
+from horolog.metadata.replicated import refuse_directory_of_cluster
 from horolog.record.timestamps import TimeRange
 from horolog.results import Aside, Outcome, size
 from horolog.sources.uris import local_path, shown
@@ -124,6 +125,7 @@ def restore(spark: SparkSession, job: Restore) -> Restored:
         to=job.to,
     )
     store, target = ArchiveStore.of(job.archive, job.settings), Path(log_dir)
+    refuse_directory_of_cluster(target)
     with ExitStack() as held:
         state = held.enter_context(state_of(job, "restore"))
         if not job.dry_run:

@@ -27,7 +27,7 @@ from horolog.jobs.files.work import Worked, work_on
 from horolog.jobs.parameters.files import Index
 from horolog.jobs.parameters.function import on_spark
 from horolog.jobs.spread import spread
-from horolog.metadata.verify import check_store
+from horolog.metadata.verify import check_store, verification_of
 from horolog.report.files import failed_lines, finding_lines, reindexed_lines, summary_of
 from horolog.results import Outcome
 from horolog.sources.file_systems import Root
@@ -239,7 +239,7 @@ class _IndexPart:
     def _verify(self, part: LogPart) -> _IndexedPart:
         done = _IndexedPart(fingerprint=part.fingerprint)
         with Root(part.path, self.store, looks_once=True) as root:
-            verification = Verification(part.target, root.files)
+            verification = verification_of(part.target, root.files)
             if part.target.segment is None:
                 done.run(verification.steps())
             else:
@@ -273,5 +273,6 @@ class _Around:
         path, target, facts, was_live = unit
         done = _IndexedPart()
         with Root(path, self.store, looks_once=True) as root:
-            done.run(Verification(target, root.files).around_segments(facts, was_live=was_live))
+            around = verification_of(target, root.files)
+            done.run(around.around_segments(facts, was_live=was_live))
         return done

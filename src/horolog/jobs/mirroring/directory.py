@@ -19,6 +19,7 @@ from horolog.jobs.mirroring.topics import Renaming, SourceTopic, TargetTopic
 from horolog.jobs.parameters.mirror import Mirror
 from horolog.jobs.receiving import is_horolog
 from horolog.jobs.selection import Selection
+from horolog.metadata.replicated import refuse_directory_of_cluster
 from horolog.sources.location import Location
 from horolog.sources.uris import local_path
 from horolog.storage import names
@@ -70,8 +71,10 @@ class LogDirectory:
         """Refuse a range of time, and a source that is the target directory itself.
 
         Raises:
-            Misconfigured: a range of time is given, or source and target are one directory.
+            Misconfigured: a range of time is given, source and target are one directory, or it is
+                that of a broker of a cluster.
         """
+        refuse_directory_of_cluster(self._path)
         if not selection.times.is_everything:
             raise Misconfigured(
                 "a log directory gets whole logs, at the same offsets: leave out from and to"

@@ -15,13 +15,14 @@ partition      one partition; `extent`, where its log begins and ends
 `storage/scan` checks the segments.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from horolog.errors import Misconfigured
 from horolog.storage import names
 from horolog.storage.files import Files
+from horolog.storage.names import TopicPartition
 from horolog.storage.removal.leftovers import base_offsets, current_bases
 from horolog.storage.scan.findings import Checked, Finding, SegmentFacts, Severity, Steps
 from horolog.storage.verify.partition import (
@@ -102,12 +103,22 @@ def find_target(path: Path) -> VerifyTarget:
 
 
 class Verification:
-    """Check of a log directory, a partition or a segment."""
+    """Check of a log directory, a partition or a segment.
 
-    def __init__(self, target: VerifyTarget, files: Files | None = None) -> None:
+    Args:
+        replicas: partitions of a cluster that have other replicas.
+    """
+
+    def __init__(
+        self,
+        target: VerifyTarget,
+        files: Files | None = None,
+        replicas: Collection[TopicPartition] = (),
+    ) -> None:
         self.target = target
         self._files = files or Files(read_only=True)
-        self.around, self._findings = surroundings_of(self._files, target.log_dir)
+        around, self._findings = surroundings_of(self._files, target.log_dir)
+        self.around = around._replace(replicas=replicas)
 
     @classmethod
     def of(cls, path: Path) -> "Verification":

@@ -157,14 +157,24 @@ def check_ends(
             f"{upto - 1} are missing"
         )
 
-    if (point := around.offsets[names.RECOVERY_POINTS].get(partition, 0)) > end:
+    point = around.offsets[names.RECOVERY_POINTS].get(partition, 0)
+    high = around.offsets[names.HIGH_WATERMARKS].get(partition, 0)
+    if partition in around.replicas:
+        if max(point, high) > end:
+            yield note(
+                str(directory),
+                f"The log ends before {end}, and was once flushed up to offset {point} and "
+                f"acknowledged up to {high}: it was truncated to its leader's log since, or it is "
+                "a new one. Its leader has what it lacks",
+            )
+    elif point > end:
         yield damage(
             str(log_dir / names.RECOVERY_POINTS),
             beyond(f"was flushed up to offset {point}", point),
             "restore the end of the log from a replica or a backup",
             offset=end,
         )
-    elif (high := around.offsets[names.HIGH_WATERMARKS].get(partition, 0)) > end:
+    elif high > end:
         yield fault(
             str(log_dir / names.HIGH_WATERMARKS),
             beyond(f"was acknowledged up to offset {high}", high),

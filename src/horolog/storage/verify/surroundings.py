@@ -1,6 +1,6 @@
 """Checks of a log directory's checkpoints and lock."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -41,6 +41,8 @@ class Surroundings(NamedTuple):
     ids: CheckpointIds
     are_ours: bool
     """True if the file of log starts is unchanged since the ids were written."""
+    replicas: Collection[TopicPartition] = ()
+    """Partitions that have other replicas, from which they get what they lack."""
 
     def checkpointed(self, partition: TopicPartition, topic_id: UUID | None) -> Checkpointed:
         """Return the checkpoints of a partition that count for a topic with this id."""
