@@ -1,4 +1,4 @@
-"""Says to the controllers in which directory a replica is: AssignReplicasToDirs (KIP-858).
+"""Reports to the controllers in which directory a replica is: AssignReplicasToDirs (KIP-858).
 
 They place a replica without a directory, or in one that was lost, and elect no leader from there.
 """
@@ -68,7 +68,7 @@ class DirectoryAssignments:
                 self._sending = asyncio.get_running_loop().create_task(self._send())
 
     async def close(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.wait([self._sending])

@@ -113,7 +113,7 @@ class ReplicaFetchers:
             fetcher.attend(followed)
 
     def stop(self, partition: Partition) -> None:
-        """Fetch a partition no more; what was fetched and is not queued is not appended."""
+        """Stop fetching a partition; a batch that is not queued yet is not appended."""
         key = (partition.topic, partition.index)
         followed = self._followed.get(key)
         if followed is None or followed.partition is not partition:

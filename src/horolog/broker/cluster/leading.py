@@ -151,7 +151,7 @@ class Leaders:
             self._propose(key)
 
     def stop(self, state: PartitionRecord) -> None:
-        """Lead a partition no more for other replicas: before its log changes its role."""
+        """Stop leading a partition for other replicas, before its log changes its role."""
         led = self._led.pop(_key(state), None)
         if led is not None:
             led.partition.lead(None)

@@ -355,7 +355,7 @@ class Life:
         """Register in a new epoch, because the controllers do not know this one any more.
 
         A broker of Kafka has to be started again for that. All logs are here, and have all that
-        they had: the epoch before is told as a clean one.
+        they had, so that the previous epoch is reported as that of a clean stop.
         """
         _LOG.warning("broker epoch %d is not known any more: registering anew", self._epoch)
         self._is_fenced = True

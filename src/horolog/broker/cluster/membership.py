@@ -193,7 +193,7 @@ class Membership:
         self._check()
 
     def recover(self) -> None:
-        """Tell the controllers that the logs are being opened."""
+        """Report that the logs are being opened."""
         assert self.life is not None
         self.life.recover()
 
@@ -245,7 +245,7 @@ class Membership:
         self._tasks.append(task)
 
     def on_ended(self, task: "asyncio.Task[None]") -> None:
-        """Let the node stop if a task that others wait for has ended by a bug."""
+        """Stop the node if a task that others wait for has ended by a bug."""
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             self.fail(broken(task.get_coro().__qualname__, error))  # type: ignore[union-attr]
@@ -259,7 +259,7 @@ class Membership:
                 _LOG.info("not ready: %s", status)
 
     def fail(self, error: HorologError) -> None:
-        """Let the node stop."""
+        """Resolve `failed`: the node stops."""
         if not self.failed.done():
             _LOG.error("the broker stops: %s", error)
             self.failed.set_result(error)

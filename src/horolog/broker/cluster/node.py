@@ -303,7 +303,7 @@ class ClusterNode:
         return None
 
     async def load(self) -> None:
-        """Let the broker go by the image from now on."""
+        """Apply the image to the parts of the broker, from now on each change of it."""
         broker = self._broker
         assert broker is not None
         parts = self._obeying = ObeyingParts(
@@ -322,7 +322,7 @@ class ClusterNode:
         load_tls: Callable[[BrokerConfig], Awaitable[Callable[[], None]]],
         on_altered: Callable[[], object],
     ) -> None:
-        """Let the listeners go by altered settings, too."""
+        """Apply altered settings to the listeners, too."""
         assert self._obeying is not None
         self._obeying.load_tls, self._obeying.on_altered = load_tls, on_altered
 
@@ -416,7 +416,7 @@ class ClusterNode:
         return self.membership.granted_epoch
 
     async def close(self) -> None:
-        """Close the connections, and let go of the directory."""
+        """Close the connections, and unlock the directory."""
         self.relay.close()
         if self._admission is not None:
             await self._admission.close()

@@ -1,4 +1,4 @@
-"""Lets the broker go by the image: topics, settings, rights, users and quotas.
+"""Applies the image to the broker: topics, settings, rights, users and quotas.
 
 Settings that controllers accept and this broker refuses are ignored, and logged; records of a topic
 with such a setting do not expire, because the intended value is unknown.
@@ -42,13 +42,13 @@ async def _load_nothing(_: BrokerConfig) -> Callable[[], None]:
 
 @dataclass(kw_only=True)
 class ObeyingParts:
-    """Parts of a broker that go by the image."""
+    """Parts of a broker to which the image is applied."""
 
     topics: TopicRegistry
     live: LiveSettings
     partitions: Partitions
     rights: Rights | None
-    """None where nobody's rights are checked."""
+    """None if no rights are checked."""
     credentials: dict[tuple[str, int], Credential]
     quotas: Quotas
     load_tls: Callable[[BrokerConfig], Awaitable[Callable[[], None]]] = _load_nothing
@@ -202,7 +202,7 @@ class ObeyedMetadata:
         self._obey_access(changes)
 
     async def _put(self, changed: Iterable[TopicImage]) -> None:
-        """Put topics, and let their logs go by their settings."""
+        """Put topics, and apply their settings to their logs."""
         parts, turns = self._parts, TimeSlice()
         altered: list[tuple[Topic, Topic]] = []
         for its in changed:
@@ -238,7 +238,7 @@ class ObeyedMetadata:
             _logger.error("complete times are not withdrawn on disk: %s", error)
 
     async def _obey_broker_settings(self) -> None:
-        """Replace the broker's settings, and let the logs of all topics go by them."""
+        """Replace the broker's settings, and apply them to the logs of all topics."""
         parts, was_doubtful = self._parts, self._settings.is_doubtful
         before = self._settings.settings
         self._settings.look(self._image)

@@ -53,7 +53,7 @@ class Followers(Protocol):
         ...
 
     def stop(self, partition: Partition) -> None:
-        """Fetch a partition no more."""
+        """Stop fetching a partition."""
         ...
 
     def on_brokers(self) -> None:
@@ -141,7 +141,7 @@ class Roles:
             await self._settled
 
     async def close(self) -> None:
-        """Take no more roles; what leads or follows goes on."""
+        """Stop taking roles; partitions continue to lead or follow."""
         if self.on_changes in self._view.on_changes:
             self._view.on_changes.remove(self.on_changes)
         for worker in self._workers:

@@ -1,7 +1,7 @@
 """State of the cluster as the broker obeys it: the image on the event loop.
 
 The observer's thread publishes changes. Each piece of them is applied in one step to the image and
-to what the broker goes by (`obeyed`), then those who wait are told. `offset` is advanced last, so
+to the parts of the broker (`obeyed`), then waiters are woken. `offset` is advanced last, so
 that a heartbeat never advertises what is not applied (KAFKA-13836).
 """
 
@@ -67,7 +67,7 @@ class ClusterView:
                     future.set_result(None)
 
     async def obey(self, obeyed: ObeyedMetadata) -> None:
-        """Fill what the broker goes by from the image, and keep it so from now on."""
+        """Fill the parts of the broker from the image, and apply each change of it from now on."""
         async with self._turn:
             await obeyed.fill()
             self._obeyed = obeyed

@@ -21,7 +21,7 @@ class Waking:
     Args:
         session_s: how long a broker may be silent.
         known_s: returns the time by whose request all metadata are here; by `now_s`.
-        now_s: a clock that goes on while the process stands still.
+        now_s: a clock that continues while the process stands still.
     """
 
     def __init__(
