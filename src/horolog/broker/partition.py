@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from horolog.broker.scheduling.delayed import Listener, Mark, Watcher
+from horolog.broker.scheduling.delayed import Mark, MarkListener, Watcher
 from horolog.broker.scheduling.fair_pool import Checkers
 from horolog.broker.scheduling.write_queue import WriteQueue
 from horolog.clock import Clock
@@ -53,7 +53,7 @@ class Partition:
         """Any thread may read it, which may wait for the disk. Writes go through `writes`."""
         self.topic, self.index = log.topic, log.partition
         self.name = str(log)
-        self.listeners: tuple[dict[Listener, None], ...] = ({}, {}, {}, {})
+        self.listeners: tuple[dict[MarkListener, None], ...] = ({}, {}, {}, {})
         """Requests that wait, by `Mark`."""
         self.watchers: dict[Watcher, None] = {}
         """Sessions of replicas that are told of each change while this broker leads them."""
@@ -349,7 +349,7 @@ class Partition:
         if at_low_watermark and not size:
             self._notify(at_low_watermark, 0)
 
-    def _notify(self, listeners: dict[Listener, None], size: int) -> None:
+    def _notify(self, listeners: dict[MarkListener, None], size: int) -> None:
         for listener in list(listeners):
             listener.on_moved(self, size)
 

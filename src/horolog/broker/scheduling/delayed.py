@@ -32,7 +32,7 @@ class Waiting(Protocol):
         ...
 
 
-class Listener(Protocol):
+class MarkListener(Protocol):
     """Waits for a mark of a partition."""
 
     def on_moved(self, partition: "Growing", size: int) -> None:
@@ -59,7 +59,7 @@ class Watcher(Protocol):
 class Growing(Protocol):
     """Partition that notifies its listeners when a mark moves, or when it is gone."""
 
-    listeners: tuple[dict[Listener, None], ...]
+    listeners: tuple[dict[MarkListener, None], ...]
     """Requests that wait, by mark."""
 
     @property
