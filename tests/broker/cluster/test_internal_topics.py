@@ -116,6 +116,9 @@ async def test_missing_topics_are_made_on_brokers_of_kafka_once_enough_are_alive
     assert not cluster.asked
     assert internal.cordoned == (DIRECTORY,)
     assert "1 of 2 brokers" in internal.complaints[0]
+    assert "INVALID_REPLICA_ASSIGNMENT" in internal.complaints[0], (
+        "why a topic is refused meanwhile"
+    )
     cluster.apply(registered(2, fenced=True))
     await cluster.work()
     assert not cluster.asked
