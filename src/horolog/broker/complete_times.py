@@ -91,7 +91,7 @@ class CompleteTimes:
         config, waiting_ms = partition.log.config, partition.writes.earliest_ms()
         saved_ms, promises = self._log_dir.saved_stamp_ms, self._log_dir.promises
         ms = config.earliest_ms(saved_ms)
-        if topic.followed:
+        if partition.log.is_following:
             return PartitionComplete(None, Withdrawn.FOLLOWED)
         if topic.adopted:
             return PartitionComplete(None, Withdrawn.ADOPTED)

@@ -463,7 +463,7 @@ class Withdrawn(StrEnum):
     RESET = "reset"
     """The clock of append times was set back; until it is past where it was."""
     FOLLOWED = "followed"
-    """Records come from another cluster, or came since the last value."""
+    """Records come from another cluster or broker, or came since the last value."""
     ADOPTED = "adopted"
     """The topic was found on disk, with records of another broker or a mirror."""
     OPEN_TRANSACTION = "open transaction"

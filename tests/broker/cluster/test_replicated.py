@@ -377,6 +377,24 @@ def test_an_unclean_leader_cuts_the_others_to_its_log(three: Three) -> None:
 # --- metrics ---------------------------------------------------------------------------------
 
 
+def test_only_the_leader_says_up_to_when_a_partition_is_complete(tmp_path: Path) -> None:
+    """What its followers will be given is the leader's to decide."""
+    bound = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "1000"}
+    with closing(Three(tmp_path, horolog_metrics_port="0")) as three:
+        create(three, (1, 2, 3), **bound)
+        three.leader()
+
+        def told_by(id_: int) -> bool:
+            metrics = scrape(three.brokers[id_], "?partitions=true")
+            return bool(metrics.of("horolog_topic_complete_until_milliseconds"))
+
+        assert eventually(lambda: told_by(1))
+        for id_ in (2, 3):
+            broker = three.brokers[id_]
+            assert eventually(lambda it=broker: it.call(lambda: "t" in it.broker.topics))
+            assert not told_by(id_)
+
+
 def test_what_a_replica_fetches_is_not_counted_as_produced(tmp_path: Path) -> None:
     def counted(id_: int, name: str) -> float:
         metrics = f"kafka_server_brokertopicmetrics_{name}_total"

@@ -99,7 +99,8 @@ class OpenTransactions:
         if not partition.log.has_open_transactions:
             return []
         topic = self._topics.find(partition.topic)
-        is_led = topic is not None and not topic.followed and self._is_coordinated_here()
+        is_followed = topic is None or partition.log.is_following
+        is_led = not is_followed and self._is_coordinated_here()
         is_known = is_led and not self._transactions.is_loading
         where, found = TopicPartition(partition.topic, partition.index), []
         for producer_id, epoch, first_offset in partition.open_transactions(most):

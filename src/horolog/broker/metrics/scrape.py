@@ -131,6 +131,7 @@ class Scrape:
                 numbers.append(_numbers_of(partition, now_ms))
                 counts.append(partition.log.active.counts)
                 replicated += partition.log.replicated_bytes
+                followed += partition.log.is_following
                 if by_partition:
                     for family, number in zip(_SUMMED, numbers[-1], strict=True):
                         found.add(family, number, topic.name, index)
@@ -150,7 +151,6 @@ class Scrape:
             found.add(of.TOPIC_PARTITIONS, len(topic.partitions), topic.name)
             served += len(numbers)
             every += len(topic.partitions)
-            followed += len(numbers) * topic.followed
         alone = (
             (of.LEADERS, served - followed),
             (of.UNDER_REPLICATED, 0),
