@@ -189,7 +189,7 @@ class ClusterFaults:
         records: by the word of a controller that has heard of each broker.
         """
         self.ask_controller(ApiKey.DESCRIBE_CLUSTER, 1, endpoint_type=CONTROLLERS)
-        time.sleep(8)
+        time.sleep(12)  # a session of a killed broker has ended
         assert eventually(lambda: not self.lags(), 600), self.lags()
         kafkas = [it for it in self.cluster.nodes if it.kind == "k"]
         node = self.random.choice([it for it in self.cluster.nodes if kafkas != [it]])
