@@ -1,6 +1,8 @@
 """The lab's checks of a cluster's history: each kind of loss is found."""
 
+from batches import batch
 from cluster_history import ClusterHistory, End, Stored, Written, problems_of_append_times
+from cluster_soak import problems_of_sequences
 
 T = ("t", 0)
 
@@ -55,6 +57,37 @@ def test_doubled_and_reordered_records_of_idempotent_writers_are_found() -> None
     assert len(ClusterHistory().problems({T: stored(sent, sent)}, {})) == 1
     other = Written("other", 1)
     assert history().problems({T: stored(other, other)}, {}) == []
+
+
+def test_record_that_its_producer_sends_anew_is_none_of_the_brokers() -> None:
+    one, two, three = written(3)
+    its = stored(one, two, one, two, three)
+    anew = {0: 1, 1: 1, 2: 2, 3: 2, 4: 2}
+    made = history()
+    assert made.problems({T: its}, {}, {T: anew}) == []
+    assert made.problems({T: its}, {}, {T: dict.fromkeys(anew, 1)})
+    made.acknowledge(T, 0, one, 1000)  # is not sent anew by any client
+    assert made.problems({T: its}, {}, {T: anew})
+
+
+def test_sequence_that_is_lacking_or_there_twice_is_found() -> None:
+    def log(*sent: tuple[int, int, int]) -> dict[int, bytes]:
+        made = {}
+        for at, (epoch, first, count) in enumerate(sent):
+            of = {"producer_id": 7, "producer_epoch": epoch, "base_sequence": first}
+            made[10 * at] = batch(*[1] * count, base_offset=10 * at, **of)
+        return made
+
+    for right in ([], [(0, 0, 3), (0, 3, 1), (1, 0, 1), (1, 1, 1)], [(5, 0, 1)]):
+        assert list(problems_of_sequences(T, log(*right))) == []
+    for wrong in (
+        [(0, 0, 1), (0, 0, 1)],
+        [(0, 0, 1), (0, 2, 1)],
+        [(0, 1, 1)],
+        [(1, 0, 1), (0, 1, 1)],
+        [(0, 0, 1), (1, 1, 1)],
+    ):
+        assert list(problems_of_sequences(T, log(*wrong)))
 
 
 def test_record_that_was_read_and_vanished_is_found() -> None:

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -153,12 +153,21 @@ class ClusterSoak:
         time.sleep(45 if len(self.topics) > 3 else 0)
         assert eventually(is_stable)
         stored = read_all(bootstrap, self.topics, "read_uncommitted")
-        found = self.history.problems(stored, committed)
+        found = list(self._problems_of_leaders(stored))
         found += problems_of_append_times(
             {it: its for it, its in stored.items() if it[0] == STAMPED}
         )
-        found += self._problems_of_leaders(stored)
         self.cluster.stop()
+        log_dir = self.cluster.nodes[0].log_dir
+        logs = {
+            (topic, at): batches_in(log_dir / f"{topic}-{at}")
+            for topic in self.topics
+            for at in range(PARTITIONS)
+        }
+        epochs = {where: epochs_in(its) for where, its in logs.items()}
+        found += self.history.problems(stored, committed, epochs)
+        for where, its in logs.items():
+            found += problems_of_sequences(where, its)
         return found + list(problems_of_files(self.cluster.nodes, self.topics))
 
     def _problems_of_leaders(self, stored: dict[Where, list[Stored]]) -> Iterator[str]:
@@ -202,6 +211,35 @@ def problems_of_files(nodes: Sequence[ServerProcess], topics: Sequence[str]) -> 
                         f"{name} differs in {first} and {other} at {sorted(differing)[:5]}, "
                         f"{len(differing)} batches"
                     )
+
+
+def epochs_in(batches: Mapping[int, bytes]) -> dict[int, int]:
+    """The producers' epochs of a log's records, by offset."""
+    headers = [header for it in batches.values() for _, header in iter_headers(it)]
+    return {
+        offset: it.producer_epoch
+        for it in headers
+        for offset in range(it.base_offset, it.base_offset + it.last_offset_delta + 1)
+    }
+
+
+def problems_of_sequences(where: Where, batches: Mapping[int, bytes]) -> Iterator[str]:
+    """Where a log has a producer's batch twice, lacks one, or has two the wrong way round."""
+    expected: dict[int, tuple[int, int]] = {}
+    for offset in sorted(batches):
+        ((_, header),) = iter_headers(batches[offset])
+        if header.base_sequence < 0:
+            continue
+        epoch, sequence = expected.get(header.producer_id, (-1, 0))
+        sequence = sequence if header.producer_epoch == epoch else 0
+        if header.producer_epoch < epoch or header.base_sequence != sequence:
+            yield (
+                f"{where} {offset}: sequence {header.base_sequence} of epoch "
+                f"{header.producer_epoch} of producer {header.producer_id}, {sequence} of epoch "
+                f"{epoch} was expected"
+            )
+        next_sequence = header.base_sequence + header.last_offset_delta + 1
+        expected[header.producer_id] = header.producer_epoch, next_sequence
 
 
 def _is_mounted(directory: Path, stack: ExitStack) -> bool:
