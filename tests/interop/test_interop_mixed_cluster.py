@@ -20,6 +20,7 @@ from tools.peers.kafka import BEFORE_NEWEST, LAST_WITH_OLD_FORMATS, NEWEST, run_
 
 from horolog.client import Client
 from horolog.clock import SystemClock
+from horolog.errors import ErrorCode
 from horolog.record import iter_headers
 from horolog.wire import ApiKey
 
@@ -301,3 +302,24 @@ def test_files_are_equal_and_taken_by_kafkas_dump(mixed: MixedCluster) -> None:
     assert "Mismatches in" not in said
     assert "isvalid: false" not in said
     assert said.count("Dumping ") == len(files)
+
+
+def test_finalised_features_are_the_same_at_each_broker(mixed: MixedCluster) -> None:
+    """`kraft.version` of a dynamic quorum is among them, although no image has it."""
+
+    def finalised(address: str) -> dict[str, int]:
+        with RawConnection(address) as connection:
+            found = connection.ask(ApiKey.API_VERSIONS, 3).finalized_features
+        return {feature.name: feature.max_version_level for feature in found}
+
+    at_each = [finalised(node.address) for node in mixed.cluster.nodes]
+    assert all(levels == at_each[0] for levels in at_each)
+    assert ("kraft.version" in at_each[0]) is mixed.cluster.is_dynamic
+
+
+def test_delegation_tokens_are_refused_alike(mixed: MixedCluster) -> None:
+    for node in mixed.cluster.nodes:
+        with RawConnection(node.address) as connection:
+            answer = connection.ask(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, owners=None)
+        assert answer.error_code == ErrorCode.delegation_token_request_not_allowed
+        assert not answer.tokens
