@@ -94,9 +94,7 @@ def test_a_fetch_of_few_bytes_waits_for_more(
     assert (bases(found[0]), bases(found[2])) == ([0], [0])
 
 
-def test_an_idle_fetch_looks_at_no_partition(
-    led: LedPartitions, session: ReplicaSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_idle_fetch_looks_at_no_partition(led: LedPartitions, session: ReplicaSession) -> None:
     looked: list[int] = []
     led_here = led.broker.broker.led
 
@@ -104,7 +102,7 @@ def test_an_idle_fetch_looks_at_no_partition(
         looked.append(index)
         return led_here(topic, index, leader_epoch)
 
-    monkeypatch.setattr(led.broker.broker, "led", counted)
+    led.broker.broker.led = counted
     for _ in range(5):
         assert session.fetch() == {}
     assert looked == []

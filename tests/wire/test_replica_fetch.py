@@ -9,9 +9,21 @@ from hypothesis import strategies as st
 
 from horolog.wire import NO_CLOCK, ApiKey, MalformedRequest, decode_request
 from horolog.wire.careful_reader import Unreadable, read_carefully
-from horolog.wire.codec import encode_request
+from horolog.wire.codec import decode_response, encode_request
+from horolog.wire.fetch import (
+    DivergingEpoch,
+    FetchedAbort,
+    FetchedPartition,
+    FetchedTopic,
+    encode_fetch_response,
+)
 from horolog.wire.frame import LENGTH_BYTES, request_prefix
-from horolog.wire.replica_fetch import ReplicaFetch, encode_replica_fetch, read_later_fetch
+from horolog.wire.replica_fetch import (
+    ReplicaFetch,
+    encode_replica_fetch,
+    read_later_answer,
+    read_later_fetch,
+)
 from horolog.wire.schema import load
 
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -147,3 +159,66 @@ def test_other_forms_of_a_fetch_are_left_to_the_schema(version: int) -> None:
     for size in range(len(whole)):
         assert read_later_fetch(whole[:size]) is None
     assert read_later_fetch(whole + b"\0") is None
+
+
+def answer_of(topics: list[FetchedTopic], **more: Any) -> bytes:
+    return b"".join(encode_fetch_response(18, topics, session_id=9, **more))
+
+
+@given(
+    id_=ids,
+    offsets=st.tuples(int32, int64, int64, int64),
+    records=st.sampled_from([b"", b"r", bytes(126), bytes(127), bytes(20_000)]),
+    aborted=st.none() | st.lists(st.builds(FetchedAbort, int64, int64), max_size=3),
+    clock_ms=st.none() | int64,
+    count=st.integers(0, 2),
+    before=st.binary(max_size=3),
+)
+def test_a_later_answer_is_read_as_the_schema_reads_it(
+    id_: Any,
+    offsets: Any,
+    records: bytes,
+    aborted: Any,
+    clock_ms: int | None,
+    count: int,
+    before: bytes,
+) -> None:
+    index, *three = offsets
+    partition = FetchedPartition(index, 0, *three, records, aborted)
+    topics = [FetchedTopic("", id_, [partition] * count)] if count else []
+    body = answer_of(topics, append_clock_ms=clock_ms)
+    found = read_later_answer(before + body, len(before))
+    if count == 2 or (count and id_ is None):
+        assert found is None
+        return
+    assert found is not None
+    read = decode_response(ApiKey.FETCH, 18, body)
+    assert (found.error_code, found.session_id) == (read.error_code, read.session_id) == (0, 9)
+    assert found.append_clock_ms == read.append_clock_ms
+    if not count:
+        assert found.topic_id is None
+        return
+    (topic,) = read.responses
+    (it,) = topic.partitions
+    assert (found.topic_id, found.partition) == (topic.topic_id, it.partition_index)
+    for name in ("high_watermark", "last_stable_offset", "log_start_offset"):
+        assert getattr(found, name) == getattr(it, name)
+    assert bytes(found.records) == bytes(it.records)
+    listed = [(one.producer_id, one.first_offset) for one in it.aborted_transactions or ()]
+    assert found.aborted_transactions == listed
+
+
+def test_other_forms_of_an_answer_are_left_to_the_schema() -> None:
+    good = FetchedPartition(0, 0, 3, 3, 0, b"records", [FetchedAbort(0, -1)])
+    whole = answer_of([FetchedTopic("", UUID(int=1), [good])], append_clock_ms=5)
+    assert read_later_answer(whole, 0) is not None
+    for other in (good._replace(error_code=6), good._replace(diverging=DivergingEpoch(1, 2))):
+        assert read_later_answer(answer_of([FetchedTopic("", UUID(int=1), [other])]), 0) is None
+    for size in range(len(whole)):
+        assert read_later_answer(whole[:size], 0) is None
+    assert read_later_answer(whole + b"\0", 0) is None
+    for place in range(len(whole)):
+        for flipped in (1, 128, 255):
+            changed = bytearray(whole)
+            changed[place] ^= flipped
+            read_later_answer(bytes(changed), 0)

@@ -19,6 +19,7 @@ from horolog.client.fetching import (
     append_times_level,
     fetch_request,
     fetched,
+    fetched_later,
     highest_for,
 )
 from horolog.client.link import Link
@@ -28,7 +29,7 @@ from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 from horolog.wire.features import APPEND_TIME
 from horolog.wire.fetch import DivergingEpoch
-from horolog.wire.replica_fetch import ReplicaFetch, encode_replica_fetch
+from horolog.wire.replica_fetch import LaterAnswer, ReplicaFetch, encode_replica_fetch
 
 _LAST_EPOCH: Final = 0x7FFF_FFFF
 _FIRST_WITH_TOPIC_IDS: Final = 13
@@ -273,6 +274,8 @@ class ClientFetchSession:
         refuse(getattr(body, "error_code", 0), f"fetch from {address}")
         self._connection = connection
         self._note_asked(getattr(body, "session_id", 0))
+        if isinstance(body, LaterAnswer):
+            return self._later_answer(body, with_times=with_times)
         return self._answers(body, with_times=with_times)
 
     def _topic(self, topic: str, indexes: Iterable[int]) -> Mapping[str, Any]:
@@ -303,6 +306,22 @@ class ClientFetchSession:
         self._forgotten.clear()
         self._id = session_id
         self._epoch = 0 if session_id == 0 else self._epoch % _LAST_EPOCH + 1
+
+    def _later_answer(
+        self, body: LaterAnswer, *, with_times: bool
+    ) -> dict[TopicPartition, FetchAnswer]:
+        """Return the answer about one partition, or none."""
+        self.unasked = []
+        if body.topic_id is None:
+            return {}
+        name = self._nameable.get(body.topic_id, f"with id {body.topic_id}")
+        partition = (name, body.partition)
+        if partition not in self._positions:
+            self.unasked.append(partition)
+            return {}
+        _, _, _, _, _, *offsets, listed, records = body
+        found = fetched_later(records, offsets, listed, with_times=with_times)
+        return {partition: FetchAnswer(ErrorCode.none, found, None)}
 
     def _answers(self, body: Any, *, with_times: bool) -> dict[TopicPartition, FetchAnswer]:
         answers: dict[TopicPartition, FetchAnswer] = {}

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
+from horolog.buffers import Buffer
 from horolog.client.brokers import Brokers
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
@@ -162,7 +163,50 @@ def fetched(it: Any, *, with_times: bool, committed: bool) -> Fetched:
     )
     if not with_times:
         return answer
-    # The list has the number of aborted transactions, these, and then the append times.
+    transactions, times = _with_append_times(aborted)
+    if committed:
+        return answer._replace(aborted=transactions, append_times=times)
+    return answer._replace(aborted=[], append_times=times, unended=transactions)
+
+
+def fetched_later(
+    records: Buffer,
+    offsets: Sequence[int],
+    listed: Sequence[tuple[int, int]],
+    *,
+    with_times: bool,
+) -> Fetched:
+    """Return what a replica was answered about one partition: see `fetched`.
+
+    Args:
+        offsets: high watermark, last stable offset and log start.
+        listed: producer id and first offset of each aborted transaction.
+    """
+    high_watermark, last_stable_offset, log_start_offset = offsets
+    aborted: Sequence[AbortedTransaction] = [AbortedTransaction(*it) for it in listed]
+    times: Sequence[AppendTimeStretch] = ()
+    unended: Sequence[AbortedTransaction] = ()
+    if with_times:
+        unended, times = _with_append_times(aborted)
+        aborted = ()
+    return Fetched(
+        cast("bytes | memoryview", records),
+        high_watermark,
+        last_stable_offset,
+        log_start_offset,
+        aborted,
+        times,
+        unended,
+    )
+
+
+def _with_append_times(
+    aborted: Sequence[AbortedTransaction],
+) -> tuple[Sequence[AbortedTransaction], Sequence[AppendTimeStretch]]:
+    """Return the transactions, and the append times that follow them in an answer.
+
+    The list has the number of aborted transactions, these, and then the append times.
+    """
     count = aborted[0].producer_id if aborted else 0
     times = [
         AppendTimeStretch(
@@ -172,7 +216,4 @@ def fetched(it: Any, *, with_times: bool, committed: bool) -> Fetched:
         )
         for ms, offset, _ in aborted[1 + count :]
     ]
-    transactions = aborted[1 : 1 + count]
-    if committed:
-        return answer._replace(aborted=transactions, append_times=times)
-    return answer._replace(aborted=[], append_times=times, unended=transactions)
+    return aborted[1 : 1 + count], times

@@ -27,7 +27,7 @@ from horolog.client.introduction import (
 )
 from horolog.client.security import Security
 from horolog.errors import HorologError
-from horolog.network.responses import Memory, Responses
+from horolog.network.responses import Memory, Reader, Responses
 from horolog.wire.api import ApiKey
 from horolog.wire.codec import request_pieces
 
@@ -92,7 +92,10 @@ class OutgoingConnection:
         Raises:
             NoAnswer, AuthenticationFailed, MalformedResponse, Misconfigured: it cannot be, and why.
         """
-        return (await self._open(self._loop.time() + timeout_ms / 1000)).abilities
+        now_s, opened = self._loop.time(), self._opened
+        if opened is None or not opened.is_usable(now_s):
+            opened = await self._open(now_s + timeout_ms / 1000)
+        return opened.abilities
 
     async def ask(
         self,
@@ -103,6 +106,7 @@ class OutgoingConnection:
         version: int | None = None,
         memory: Memory | None = None,
         on: Abilities | None = None,
+        read: Reader | None = None,
     ) -> Any:
         """Send a request, and return the body of its response.
 
@@ -112,6 +116,7 @@ class OutgoingConnection:
             version: of the request; None for the highest that both support.
             memory: for a response above 64 KiB; it is called again for more when it is full.
             on: result of `connected`; the request is not sent on a later connection.
+            read: tried before the response is decoded by its schema, if `on` is given.
 
         Raises:
             NoAnswer: no connection, or no response in time.
@@ -119,7 +124,10 @@ class OutgoingConnection:
             MalformedResponse: the response cannot be read.
             RequestRefused: there is no common version.
         """
-        by_s = self._loop.time() + timeout_ms / 1000
+        by_s, opened = self._loop.time() + timeout_ms / 1000, self._opened
+        if on is not None and version is not None and opened is not None and opened.abilities is on:
+            # A connection that is there needs no timeout of its own.
+            return await opened.responses.ask(api_key, version, fields, by_s, memory, read)
         if asyncio.current_task() is None:  # begun without one, and a timeout needs it
             asking = self._ask(api_key, fields, by_s, version, memory, on)
             return await self._loop.create_task(asking)

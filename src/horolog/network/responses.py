@@ -28,6 +28,9 @@ _SCRATCH_BYTES: Final = 64 << 10
 Memory = Callable[[int], memoryview]
 """Returns writable memory of a size or more for a large response."""
 
+Reader = Callable[[Buffer, int], object | None]
+"""Decodes a response of the usual form from a position on; None for another form."""
+
 
 class _InFlight(NamedTuple):
     correlation_id: int
@@ -83,14 +86,21 @@ class Responses(asyncio.BufferedProtocol):
         fields: Mapping[str, Any] | bytes,
         by_s: float,
         memory: Memory | None,
+        read: Reader | None = None,
     ) -> Any:
-        """Send a request; return the body of its response."""
+        """Send a request; return the body of its response.
+
+        Args:
+            read: tried before the response is decoded by its schema.
+        """
         pieces = (
             [cast("Buffer", fields)]
             if isinstance(fields, bytes)
             else request_pieces(api_key, version, fields)
         )
         frame, position = await self.receive(api_key, version, pieces, by_s, memory)
+        if read is not None and (body := read(frame, position)) is not None:
+            return body
         try:
             return decode_response(api_key, version, frame, position)
         except MalformedResponse as error:

@@ -1,8 +1,8 @@
-"""Fetch request of a replica, written and read by hand: versions 17 and 18.
+"""Fetch of a replica, written and read by hand: versions 17 and 18.
 
 It is sent once for each append that is replicated, mostly for one partition. By the schema that
-takes several times as long. The reader knows the usual form alone: a later fetch of a session, for
-at most one partition.
+takes several times as long. The readers know the usual form alone: a later fetch of a session, for
+at most one partition, and its answer.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,11 +10,19 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from horolog.buffers import Buffer
 from horolog.wire.other_versions import CLOCK_TAG, NO_CLOCK
 from horolog.wire.packing import INT32, INT64, tagged, uuid_bytes, uvarint
 from horolog.wire.single_partition import REQUEST_HEAD, WRONG, read_topic_id
 
-__all__ = ["LaterFetch", "ReplicaFetch", "encode_replica_fetch", "read_later_fetch"]
+__all__ = [
+    "LaterAnswer",
+    "LaterFetch",
+    "ReplicaFetch",
+    "encode_replica_fetch",
+    "read_later_answer",
+    "read_later_fetch",
+]
 
 _HEAD: Final = Struct(">iiibii")
 _PARTITION: Final = Struct(">iiqiqix")
@@ -32,6 +40,15 @@ _ONE_TAG: Final = (1, 1, 1, _STATE_TAG, _STATE.size)
 _TWO_TAGS: Final = (1, 1, 2, _STATE_TAG, _STATE.size)
 _CLOCK: Final = Struct(f">{len(uvarint(CLOCK_TAG))}sBq")
 _CLOCK_HEAD: Final = (uvarint(CLOCK_TAG), INT64.size)
+
+# Throttle time, error, session, number of topics; then of a topic its id, the number of
+# partitions, the partition, and the number of aborted transactions.
+_ANSWER: Final = Struct(">ihiB")
+_ANSWERED: Final = Struct(">16sBihqqqB")
+_ABORTED: Final = Struct(">qqB")
+_NO_REPLICA: Final = INT32.pack(-1)
+_NO_TAGS: Final = b"\0\0"  # of the partition and its topic
+_MOST_ABORTED: Final = 100
 
 
 class ReplicaFetch(NamedTuple):
@@ -152,3 +169,84 @@ def read_later_fetch(frame: bytes) -> LaterFetch | None:
             *(replica_id, replica_epoch, clock_ms, topic_id, *asked),
         ),
     )
+
+
+class LaterAnswer(NamedTuple):
+    """Answer to such a fetch, about one partition and without an error, or about none."""
+
+    error_code: int
+    session_id: int
+    append_clock_ms: int
+    topic_id: UUID | None
+    """Topic of the partition; None without one."""
+    partition: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted_transactions: Sequence[tuple[int, int]]
+    """Producer id and first offset of each."""
+    records: Buffer
+
+
+def read_later_answer(frame: Buffer, position: int) -> LaterAnswer | None:
+    """Decode the body of a response; None if it is of another form, malformed or not."""
+    try:
+        _, error_code, session_id, topics = _ANSWER.unpack_from(frame, position)
+        at = position + _ANSWER.size
+        topic_id: UUID | None = None
+        partition, offsets, aborted = -1, (-1, -1, -1), list[tuple[int, int]]()
+        records: Buffer = b""
+        if topics == 2:
+            raw_id, count, partition, error, *three, listed = _ANSWERED.unpack_from(frame, at)
+            topic_id, offsets = read_topic_id(raw_id), tuple(three)
+            if topic_id is None or count != 2 or error or listed > _MOST_ABORTED:
+                return None
+            at += _ANSWERED.size
+            for _ in range(listed - 1):
+                producer_id, first, tags = _ABORTED.unpack_from(frame, at)
+                if tags:
+                    return None
+                aborted.append((producer_id, first))
+                at += _ABORTED.size
+            if frame[at : at + INT32.size] != _NO_REPLICA:
+                return None
+            size, at = _uvarint(frame, at + INT32.size)
+            if not size:
+                return None
+            end = at + size - 1
+            records, at = memoryview(frame)[at:end], end + len(_NO_TAGS)
+            if frame[end:at] != _NO_TAGS:
+                return None
+        elif topics != 1:
+            return None
+        clock_ms, tags = NO_CLOCK, frame[at]
+        at += 1
+        if tags == 1:
+            *clock_head, clock_ms = _CLOCK.unpack_from(frame, at)
+            at += _CLOCK.size
+            if tuple(clock_head) != _CLOCK_HEAD:
+                return None
+        elif tags:
+            return None
+    except WRONG:
+        return None
+    if at != len(frame):
+        return None
+    return tuple.__new__(
+        LaterAnswer,
+        (
+            *(error_code, session_id, clock_ms, topic_id, partition, *offsets),
+            *(aborted, records),
+        ),
+    )
+
+
+def _uvarint(frame: Buffer, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = frame[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    raise ValueError("a varint of more than five bytes")

@@ -71,6 +71,21 @@ def end(log: Log, producer_id: int, *, is_commit: bool = True) -> int:
 # Roles.
 
 
+def test_a_role_in_a_cluster_waits_for_no_disk(tmp_path: Path) -> None:
+    """A broker may be told to lead a thousand logs at once."""
+    with leader(tmp_path) as log:
+        synced: list[int] = []
+        log.files.os_fsync = synced.append
+        log.become_leader(6, is_replicated=True)
+        assert len(synced) == 1
+        log.is_of_cluster = True
+        log.become_leader(7, is_replicated=True)
+        assert len(synced) == 1
+        assert log.epochs.entries == (EpochStart(7, 0),)
+        assert (partition_dir(tmp_path) / EPOCHS).read_text().split()[-2:] == ["7", "0"]
+        log.is_of_cluster = False
+
+
 def test_a_leader_appends_behind_its_high_watermark(tmp_path: Path) -> None:
     with leader(tmp_path) as log:
         append(log, NOW)

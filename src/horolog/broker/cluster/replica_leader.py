@@ -26,6 +26,7 @@ from horolog.network.outgoing import OutgoingConnection
 from horolog.offsets import TopicPartition
 from horolog.wire.api import ApiKey
 from horolog.wire.features import APPEND_TIME, SEEN_TIME, WITH_APPEND_TIMES, WITH_SEEN_TIMES
+from horolog.wire.replica_fetch import read_later_answer
 
 __all__ = ["ReplicaLeader", "fetch_version", "list_offsets_version"]
 
@@ -130,6 +131,7 @@ class ReplicaLeader:
             version=version,
             memory=self._session.memory,
             on=connected,
+            read=read_later_answer,
         )
 
     async def bounds(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, LogBounds]:

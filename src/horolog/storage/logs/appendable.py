@@ -305,14 +305,20 @@ class AppendableLog(ReadableLog):
         start, before, config = self.log_end_offset, self.writer.active, self.config
         batches, damage = batch.checked(self, start, self.floor.next(now_ms))
         end, by_time = start, not self.retention_exempt
+        writer, is_within = self.writer, False
+        if len(batches) == 1:
+            is_within = writer.is_within_bounds(batches[0], config, by_time=by_time)
         if batches and not may_block:
             flushes = batches[-1].last_offset + 1 - self.recovery_point >= config.flush_messages
-            if flushes or not self.writer.takes_at_once(batches, config, now_ms, by_time):
+            if flushes or not (is_within or writer.takes_at_once(batches, config, now_ms, by_time)):
                 raise WouldBlock
         if batches:
             self.is_settled = False
             try:
-                self.writer.append(batches, config, now_ms, by_time)
+                if is_within:
+                    writer.append_within_bounds(batches[0], now_ms)
+                else:
+                    writer.append(batches, config, now_ms, by_time)
             finally:
                 self._take_begun()
                 self._settle_transactions()

@@ -95,7 +95,7 @@ class Log(AppendableLog):
         """Take the batches of producers in a leader epoch that the controllers gave.
 
         The high watermark stays, and transactions stay open: their coordinator ends them. The epoch
-        is on the disk before any batch of it. A log that leads in the epoch already goes on.
+        is in its file before any batch of it. A log that leads in the epoch already goes on.
 
         Args:
             is_replicated: see `set_replicated`.
@@ -117,10 +117,14 @@ class Log(AppendableLog):
             self._count_replicas(is_replicated=is_replicated)
 
     def _begin_epoch(self, epoch: int) -> None:
-        """Begin an epoch of this leader at the log end."""
+        """Begin an epoch of this leader at the log end.
+
+        In a cluster the file is not synced, since a broker may be told to lead a thousand logs at
+        once: what a power cut takes of it is in the batches, and in the controllers' metadata.
+        """
         self.is_settled = False
         end_offset = self.log_end_offset
-        self.epochs.assign(epoch, end_offset)
+        self.epochs.assign(epoch, end_offset, sync=not self.is_of_cluster)
         self.leader_epoch, self.epoch_start_offset = epoch, end_offset
 
     def set_replicated(self, is_replicated: bool) -> None:

@@ -157,6 +157,24 @@ class LogWriter:
         if floor is not None and append_ms != floor.last and append_ms is not None:
             floor.gave(append_ms)
 
+    def is_within_bounds(self, batch: Numbered, config: TopicConfig, *, by_time: bool) -> bool:
+        """Return True if no file, age or epoch has to be looked at for a batch of another log."""
+        floor, append_ms, particulars = self._append_times, batch.append_ms, batch.particulars
+        header = particulars.header
+        return not (
+            particulars.is_seen
+            or particulars.messages is not None
+            or header is None
+            or header.is_control
+            or append_ms is None
+            or (floor is not None and append_ms < floor.next(append_ms))
+            or not self.active.takes(batch, config, by_time)
+        )
+
+    def append_within_bounds(self, batch: Numbered, now_ms: int) -> None:
+        """Append a batch that is within bounds; raises StorageFailed as `append` does."""
+        self._append_noted([batch], now_ms)
+
     def _look_for_room(
         self, batch: Numbered, config: TopicConfig, now_ms: int, by_time: bool
     ) -> None:
