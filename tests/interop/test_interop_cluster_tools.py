@@ -206,6 +206,35 @@ def test_records_are_written_and_read_by_groups_through_either_broker(tools: Too
     assert {it["broker"] for it in dirs["brokers"]} == {1, 2}
 
 
+def test_offsets_are_those_of_all_leaders(tools: Tools) -> None:
+    tools.run("topics", "--create", "--topic", "looked-up", "--replica-assignment", "1:2,2:1")
+    tools.run("producer", "--topic", "looked-up", stdin=b"".join(b"%d\n" % n for n in range(50)))
+    times = ["-1", "-2", "-3", "-4", "-5", "0", "1700000000000", "9999999999999"]
+    for time in times + (["-6"] if tools.peer == NEWEST else []):
+        tools.both("offsets", "--topic", "looked-up", "--time", time)
+    assert "looked-up:1:" in tools.both("offsets", "--topic", "looked-up")
+
+
+def test_followers_too_are_asked_for_hanging_transactions(tools: Tools) -> None:
+    tools.run("topics", "--create", "--topic", "hanging", "--replica-assignment", "1:2,2:1")
+    assert eventually(lambda: "hanging" in tools.both("topics", "--list").split())
+    for broker in ("1", "2"):
+        said = tools.both("transactions", "find-hanging", "--broker-id", broker)
+        assert "StartOffset" in said
+        described = ("--topic", "hanging", "--partition", "0", "--broker-id", broker)
+        assert "LastSequence" in tools.both("transactions", "describe-producers", *described)
+
+
+def test_subscriptions_to_clients_metrics_are_those_of_the_cluster(tools: Tools) -> None:
+    named = ("--name", "m", "--interval", "5000", "--metrics", "org.apache.kafka.")
+    tools.run("client-metrics", "--alter", *named)
+    assert eventually(lambda: tools.both("client-metrics", "--list").split() == ["m"])
+    said = tools.both("client-metrics", "--describe", "--name", "m")
+    assert "interval.ms=5000" in said
+    tools.run("client-metrics", "--delete", "--name", "m")
+    assert eventually(lambda: not tools.both("client-metrics", "--list").split())
+
+
 def test_the_cluster_names_its_brokers_and_forgets_none_that_it_does_not_know(tools: Tools) -> None:
     assert tools.cluster.cluster_id in tools.both("cluster", "cluster-id")
     if tools.peer == NEWEST:

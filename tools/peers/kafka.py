@@ -72,6 +72,7 @@ TOOLS: Mapping[str, str] = {
     "storage": "kafka.tools.StorageTool",
     "reassign": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "features": "org.apache.kafka.tools.FeatureCommand",
+    "client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
     "quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
 }
 # Where older releases keep the tools that newer ones have moved.
