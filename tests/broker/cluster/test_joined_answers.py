@@ -148,6 +148,17 @@ def test_a_topic_that_a_client_names_is_created_by_the_controllers(
 def test_coordinators_are_elsewhere_and_lists_are_empty(brokers: list[JoinedBroker]) -> None:
     found = brokers[0].ask(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["g"])
     assert found.coordinators[0].error_code == ErrorCode.coordinator_not_available
+    for version, key, code in (
+        (6, "g:AAAAAAAAAAAAAAAAAAAAAQ:1", ErrorCode.coordinator_not_available),
+        (5, "g:AAAAAAAAAAAAAAAAAAAAAQ:1", ErrorCode.invalid_request),
+        (6, "g:AAAAAAAAAAAAAAAAAAAAAQ", ErrorCode.invalid_request),
+        (6, ":AAAAAAAAAAAAAAAAAAAAAQ:1", ErrorCode.invalid_request),
+        (6, "g:AAAAAAAAAAAAAAAAAAAAAQ:x", ErrorCode.invalid_request),
+    ):
+        found = brokers[0].ask(
+            *(ApiKey.FIND_COORDINATOR, version), key_type=2, coordinator_keys=[key]
+        )
+        assert found.coordinators[0].error_code == code, (version, key)
     joined = brokers[0].ask(
         *(ApiKey.JOIN_GROUP, 5),
         group_id="g",

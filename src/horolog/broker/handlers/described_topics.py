@@ -57,7 +57,9 @@ async def describe_topic_partitions(
             break
         if topic is None:
             if body.topics:
-                topics.append(_without_partitions(name, _why_unknown(name)))
+                unknown = _without_partitions(name, _why_unknown(name))
+                unknown["topic_authorized_operations"] = access.bits(peer, TOPIC, name)
+                topics.append(unknown)
             continue
         begin = 0 if cursor is None or name != first else cursor.partition_index
         rest = [index for index in topic.partitions if index >= begin]

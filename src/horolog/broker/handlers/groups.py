@@ -1,10 +1,11 @@
 """Requests about consumer groups and their members."""
 
+import re
 from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from horolog.broker.authorisation import refusal
+from horolog.broker.authorisation import CLUSTER, refusal
 from horolog.broker.broker import BrokerParts
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers.results import apart_if, each
@@ -13,8 +14,10 @@ from horolog.broker.scheduling.codec_threads import Checkpoint
 from horolog.config import Endpoint
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.values import Join, Joined, Protocol, Sync, Synced
-from horolog.storage.names import CONSUMER_OFFSETS, TRANSACTION_STATE
-from horolog.wire.acl import AclResource
+from horolog.network.peer import Peer
+from horolog.rights.entries import CLUSTER_NAME
+from horolog.storage.names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from horolog.wire.acl import AclOperation, AclResource
 from horolog.wire.api import ApiKey
 from horolog.wire.leaders import NodeEndpoint
 from horolog.wire.requests import (
@@ -71,12 +74,14 @@ def commit_error_code(error: HorologError, version: int) -> ErrorCode:
 # v3  flexible
 # v4  several keys (KIP-699)
 # v5  like v4
-# v6  coordinators of share groups, not served here
+# v6  coordinators of share groups (KIP-932), which only a cluster has
 
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
 _SHARE: Final = 2
+_SHARE_SINCE: Final = 6
+_SHARE_KEY: Final = re.compile(r"([^:]*\S[^:]*):([A-Za-z0-9_-]{22}):([+-]?[0-9]{1,10})\Z", re.ASCII)
 
 _KINDS: Final = {GROUP: AclResource.GROUP, TRANSACTION: AclResource.TRANSACTIONAL_ID}
 _NO_NODE: Final = NodeEndpoint(-1, "", -1)
@@ -89,10 +94,13 @@ def find_coordinator(
 ) -> "FindCoordinatorResponse | Apart":
     """Return the coordinator of each group or transactional id."""
     body = request.body
+    find: Callable[[Container[str], str], Coordinator]
     find = partial(_coordinator, broker.placement, request.peer.listener, body.key_type)
     keys = body.coordinator_keys if request.version >= 4 else [body.key]
     kind = _KINDS.get(body.key_type)
     denied = frozenset[str]()
+    if body.key_type == _SHARE and broker.cluster is not None and request.version >= _SHARE_SINCE:
+        find = partial(_share_coordinator, broker, request.peer)
     if kind is not None:
         allows = partial(broker.access.allows, request.peer, ApiKey.FIND_COORDINATOR, kind)
         denied = frozenset(key for key in keys if not allows(key))
@@ -123,11 +131,44 @@ def _coordinators(
 def _coordinator(
     placement: Placement, listener: Endpoint, key_type: int, denied: Container[str], key: str
 ) -> "Coordinator":
-    error, message, node = ErrorCode.none, None, _NO_NODE
-    try:
+    def found() -> NodeEndpoint:
         if key in denied:
             raise refusal(_KINDS[key_type])
-        node = placement.coordinator(_state_topic(key, key_type), key, listener)
+        return placement.coordinator(_state_topic(key, key_type), key, listener)
+
+    return _named(key, found)
+
+
+def _share_coordinator(
+    broker: BrokerParts, peer: Peer, denied: Container[str], key: str
+) -> "Coordinator":
+    """Return the coordinator of a partition of a share group, which brokers ask for."""
+
+    def found() -> NodeEndpoint:
+        if not broker.access.sees(peer, AclOperation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
+            raise refusal(CLUSTER)
+        return broker.placement.coordinator(SHARE_GROUP_STATE, _share_key(key), peer.listener)
+
+    return _named(key, found)
+
+
+def _share_key(key: str) -> str:
+    """Return a key of the form group:topic id:partition, as its coordinator writes it.
+
+    Raises:
+        RequestRefused: it has another form.
+    """
+    match = _SHARE_KEY.match(key)
+    if match is None:
+        raise RequestRefused(ErrorCode.invalid_request, f"not group:topic id:partition: {key!r}")
+    group, topic_id, partition = match.groups()
+    return f"{group}:{topic_id}:{int(partition)}"
+
+
+def _named(key: str, find: Callable[[], NodeEndpoint]) -> "Coordinator":
+    error, message, node = ErrorCode.none, None, _NO_NODE
+    try:
+        node = find()
     except RequestRefused as refused:
         error, message = refused.code, str(refused)
     return {

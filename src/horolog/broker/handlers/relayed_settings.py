@@ -26,6 +26,7 @@ from horolog.broker.handlers.configs import (
     check_broker,
     check_logger_broker,
     refuse_repeated,
+    without_settings,
 )
 from horolog.broker.handlers.results import PartOutcome, each, outcome_of
 from horolog.broker.loggers import alter_loggers
@@ -127,6 +128,8 @@ class _Splitting:
             alter_loggers(changes, validate_only=True)
             resource.is_sent = False
             self._perform(resource, partial(_alter_loggers, changes))
+        elif kind not in set(ResourceType):
+            raise without_settings(kind)
         elif kind in (ResourceType.BROKER, ResourceType.TOPIC):
             is_of_all = kind == ResourceType.BROKER and check_broker(broker, name)
             changes = await changes_of(self._request, resource.theirs, replaces=self._replaces)
