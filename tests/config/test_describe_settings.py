@@ -110,6 +110,12 @@ def test_min_insync_replicas_has_the_source_that_kafka_4_gives(static: str) -> N
     assert [(each.value, each.source) for each in own] == [("3", SettingSource.TOPIC)]
 
 
+def test_controllers_of_kafka_3_have_not_stored_min_insync_replicas() -> None:
+    assert describe_cluster(Settings(is_of_cluster=True)) == []
+    (entry,) = describe_topic(Settings(is_of_cluster=True), {}, ["min.insync.replicas"])
+    assert entry.is_default
+
+
 def test_settings_are_described_in_the_order_asked() -> None:
     names = ["segment.ms", "retention.ms", "cleanup.policy", "segment.ms"]
     assert [each.name for each in describe_topic(Settings(), {}, names)] == names[:3]

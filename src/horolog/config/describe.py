@@ -128,7 +128,7 @@ def describe_cluster(
     settings: Settings, names: Collection[str] | None = None
 ) -> list[DescribedSetting]:
     """Return the cluster-wide dynamic settings."""
-    alone = Settings(dynamic_default=_as_kafka_stores(settings).dynamic_default)
+    alone = replace(_as_kafka_stores(settings), static={}, dynamic_broker={})
     return [
         entry._replace(synonyms=tuple(it for it in entry.synonyms if it.source is entry.source))
         for entry in describe_broker(alone, names)
@@ -159,7 +159,7 @@ def _as_kafka_stores(settings: Settings) -> Settings:
     that source.
     """
     given = settings.dynamic_default
-    if _MIN_IN_SYNC in given:
+    if _MIN_IN_SYNC in given or settings.is_of_cluster:
         return settings
     default = broker_settings()[_MIN_IN_SYNC].default or ""
     text = settings.static.get(_MIN_IN_SYNC, default)

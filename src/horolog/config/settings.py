@@ -109,6 +109,8 @@ class Settings:
     static: Mapping[str, str] = field(default_factory=dict)
     dynamic_default: Mapping[str, str] = field(default_factory=dict)
     dynamic_broker: Mapping[str, str] = field(default_factory=dict)
+    is_of_cluster: bool = field(default=False, compare=False)
+    """Whether the dynamic ones are what a cluster's controllers have stored."""
 
     def topic_config(
         self, overrides: Mapping[str, str] | None = None, *, asked: bool = False

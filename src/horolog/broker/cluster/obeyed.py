@@ -63,7 +63,7 @@ class TopicSettings:
     def __init__(self, node_id: int, static: Mapping[str, str]) -> None:
         self.node_id = node_id
         self._static = static
-        self.settings = Settings(static)
+        self.settings = Settings(static, is_of_cluster=True)
         """Settings of this broker, with those of the image."""
         self.is_doubtful = False
         """Whether a setting of the broker is refused, so that no record expires."""
@@ -85,7 +85,7 @@ class TopicSettings:
         default, own = stored.brokers.get(_ALL, {}), stored.brokers.get(str(self.node_id), {})
         self.is_doubtful = stored.all_doubtful
         try:
-            settings = Settings(self._static, default, own)
+            settings = Settings(self._static, default, own, is_of_cluster=True)
             settings.broker_config()
         except Misconfigured as error:
             self.is_doubtful = True
