@@ -53,7 +53,12 @@ def batch_of(size: int, records: int, codec: str = "none") -> bytes:
 
 
 def librdkafka_produce(
-    bootstrap: str, topic: str, records: int, size: int, settings: dict[str, Any]
+    bootstrap: str,
+    topic: str,
+    records: int,
+    size: int,
+    settings: dict[str, Any],
+    partitions: int = 1,
 ) -> dict[str, float]:
     """As fast as librdkafka takes it, until every record is acknowledged."""
     from confluent_kafka import Producer
@@ -71,20 +76,27 @@ def librdkafka_produce(
     )
     producer.list_topics(topic)
     watch = Watch()
-    _produce_all(producer, topic, chunk, records)
+    _produce_all(producer, topic, chunk, records, partitions)
     return {**watch.numbers(), "records": records, "bytes": records * size}
 
 
-def _produce_all(producer: Any, topic: str, chunk: Sequence[dict[str, Any]], records: int) -> None:
-    """Send this many records, the values of `chunk` again and again, until all are acknowledged."""
-    sent = 0
-    while sent < records:
-        want = min(len(chunk), records - sent)
+def _produce_all(
+    producer: Any, topic: str, chunk: Sequence[dict[str, Any]], records: int, partitions: int = 1
+) -> None:
+    """Send this many records, the values of `chunk` again and again, until all are acknowledged.
+
+    Partitions take turns, each with a chunk or with its share of the records.
+    """
+    sent, most = 0, min(len(chunk), -(-records // partitions))
+    for partition in itertools.cycle(range(partitions)):
+        if sent >= records:
+            break
+        want = min(most, records - sent)
         part = chunk if want == len(chunk) else chunk[:want]
         taken = 0
         while taken < want:
             try:
-                took = producer.produce_batch(topic, part[taken:] if taken else part, partition=0)
+                took = producer.produce_batch(topic, part[taken:] if taken else part, partition)
             except BufferError:
                 took = 0
             taken += took

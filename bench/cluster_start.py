@@ -49,8 +49,10 @@ def main() -> None:
     share = 4 if asked.quick else 1
     with clusters(asked) as sides, contextlib.ExitStack() as stack:
         for side in sides:
-            name = stack.enter_context(topic(side, [[1, 2, 3]] * (PARTITIONS // share)))
+            partitions = PARTITIONS // share
+            name = stack.enter_context(topic(side, [[1, 2, 3]] * partitions))
             given = {"records": RECORDS // share, "size": 1000, "settings": {}}
+            given |= {"partitions": partitions}
             harness.run_client("librdkafka_produce", side, topic=name, **given)
         for work, end in (("a clean stop", ServerProcess.stop), ("a kill", ServerProcess.kill)):
             row = harness.Row(f"start to unfenced after {work}", "seconds", "0.5x Kafka's time")
