@@ -67,6 +67,18 @@ class ClusterSoak:
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
         for future in admin.create_topics(topics).values():
             future.result(120)
+        # Until then librdkafka may count records as acknowledged that came to nobody.
+        assert eventually(self._are_known_everywhere, RECOVERY_S), "not every broker has all topics"
+
+    def _are_known_everywhere(self) -> bool:
+        """True if each broker names a leader of each partition."""
+        for node in self.cluster.nodes:
+            found = AdminClient({"bootstrap.servers": node.address}).list_topics(timeout=30).topics
+            for name in self.topics:
+                known = found[name].partitions.values() if name in found else ()
+                if sum(it.leader >= 0 for it in known) < PARTITIONS:
+                    return False
+        return True
 
     def _load(self, seed: int, *, has_kafka: bool) -> Sequence[Worker]:
         at = self.cluster.bootstrap, self.history
