@@ -133,7 +133,7 @@ def test_settings_come_from_a_file_and_from_the_command_line_and_topics_survive(
     config = tmp_path / "server.properties"
     config.write_text(
         f"listeners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path / 'data'}\n"
-        "num.partitions=3\nlog.retention.hours=2\n"
+        "num.partitions=3\nlog.retention.ms=7200000\n"
     )
     with serving("--config", config, "--set", "num.partitions=5") as (process, address):
         with Client(address) as client:

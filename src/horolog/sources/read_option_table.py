@@ -62,7 +62,9 @@ OWN = {
     "asOf": "a time, or the file of a cut: a batch reads what was appended before it, exactly; a "
     "stream starts there ([as-of.md](as-of.md))",
     "uncommitted": "of a path: `true` also reads what the broker of a cluster has behind the high "
-    "watermark of its last checkpoint, which the cluster may still take back; `false` (default)",
+    "watermark of its last checkpoint, which the cluster may still take back; `false` (default). "
+    "Without `__cluster_metadata-0` beside the partitions all end there "
+    "([cluster.md](cluster.md#files))",
     "complete": "of a batch with `toTimestamp`: `wait` until no row before it can be appended any "
     "more, or `require` that; the query fails otherwise ([complete-until.md](complete-until.md))",
     "completeTimeout": "how long `complete=wait` waits; `30s`",

@@ -343,7 +343,7 @@ def test_another_process_under_this_id_is_the_one_that_leads(
         assert quorum.image.topics["t"].partitions[0].leader_epoch > leader_epoch
         assert eventually(lambda: broker.node.view.offset >= end)
         assert broker.produce("t", batch(NOW_MS)).error_code == NOT_LEADER
-        assert "registered by another process" in broker.node.status()
+        assert eventually(lambda: "registered by another process" in broker.node.status())
     del quorum.answers[ApiKey.BROKER_REGISTRATION]
     quorum.expire(1)
     assert eventually(lambda: broker.produce("t", batch(NOW_MS)).error_code == 0)
