@@ -308,6 +308,23 @@ def test_a_high_watermark_found_before_a_wait_is_told_after_it(either: LedPartit
     assert session.fetch(max_wait_ms=1, min_bytes=1) == {}
 
 
+def test_a_replica_that_names_its_offset_again_is_told_the_high_watermark_again(
+    either: LedPartitions,
+) -> None:
+    """It drops the answer to its last fetch where the partition is led in another epoch."""
+    led = either
+    led.broker.append("t", batch(NOW_MS))
+    session = ReplicaSession(led)
+    session.fetch({0: 0, 1: 0})
+    session.fetch({0: 1})
+    led.reach(1, 2, 3)
+    assert session.fetch()[0].high_watermark == 1
+    assert session.fetch() == {}
+    found = session.fetch({0: 1})
+    assert (list(found), found[0].high_watermark) == ([0], 1)
+    assert session.fetch() == {}
+
+
 def test_idle_partitions_of_a_session_are_noted_now_and_then(either: LedPartitions) -> None:
     led = either
     session = ReplicaSession(led)

@@ -112,6 +112,7 @@ class SessionPartition:
     def __init__(self, topic: FetchTopic, requested: FetchPartition) -> None:
         self.topic, self.topic_id = topic.topic, topic.topic_id
         self.partition = requested.partition
+        self.fetch_offset = -1
         self.high_watermark = self.log_start_offset = -1
         """Offsets in the last response about it; -1 if unknown, or after an error."""
         self.served: object = None
@@ -120,6 +121,9 @@ class SessionPartition:
 
     def ask(self, requested: AskedPosition) -> None:
         """Fetch from another offset, or with other limits."""
+        if requested.fetch_offset == self.fetch_offset:
+            # A replica that is led anew by this broker has dropped the answer to its last fetch.
+            self.high_watermark = -1
         self.fetch_offset = requested.fetch_offset
         self.partition_max_bytes = requested.partition_max_bytes
         self.current_leader_epoch = requested.current_leader_epoch
