@@ -402,7 +402,7 @@ def test_a_leadership_lost_during_a_read_gives_no_records_and_is_no_progress(
         return read(*given, may_wait=may_wait, **more)
 
     override(monkeypatch, "horolog.broker.replica_reads", _read=lost_meanwhile)
-    found = led.fetch(0)
+    found = led.fetch(0, isolation_level=WITH_APPEND_TIMES)  # needs more than the last records
     assert threads[0].startswith("horolog-read")
     assert (found.error_code, found.records) == (ErrorCode.fenced_leader_epoch, b"")
     assert led.fetched_by == []

@@ -122,6 +122,10 @@ def test_the_difference_leads_from_one_image_to_another(
     before, after = Image(), Image()
     for image, applied in ((before, some), (after, others)):
         for record in applied:
+            if isinstance(record, m.TopicRecord) and record.topic_id in {
+                topic.topic_id for topic in image.topics.values()
+            }:
+                continue  # no controller gives two topics one id
             try:
                 image.apply(record)
             except CorruptBatch:

@@ -119,7 +119,8 @@ class ReplicaRead:
         if (shared := partition.read_for_replica) is not None and shared[0] == asked:
             return shared[1]
         if not level and partition.is_hot(offset, committed=False):
-            return self._kept(self._read(may_wait=False))
+            # A file system in memory does not tell what the page cache has: it is there, too.
+            return self._kept(self._read(may_wait=True))
         read = partial(self._read, may_wait=False)
         return self._kept(self._broker.partitions.without_blocking(read))
 
