@@ -17,7 +17,7 @@ from horolog.buffers import Buffer
 from horolog.errors import ErrorCode
 from horolog.wire.api import SUPPORTED, ApiKey, Versions, is_flexible
 from horolog.wire.malformed import MalformedRequest, MalformedResponse
-from horolog.wire.packing import EMPTY_TAGS, INT32, string
+from horolog.wire.packing import EMPTY_TAGS, INT32, read_uvarint, string
 
 __all__ = [
     "LENGTH_BYTES",
@@ -113,29 +113,20 @@ def _skip_tags(frame: Buffer, position: int) -> int:
     try:
         if frame[position] == 0:
             return position + 1
-        count, position = _uvarint(frame, position)
+        count, position = read_uvarint(frame, position)
         if count > _MAX_TAGS:
             raise MalformedRequest(f"a header of {count} tagged fields")
         for _ in range(count):
-            _, position = _uvarint(frame, position)
-            size, position = _uvarint(frame, position)
+            _, position = read_uvarint(frame, position)
+            size, position = read_uvarint(frame, position)
             position += size
             if position > len(frame):
                 raise IndexError
     except IndexError:
         raise MalformedRequest(f"the header's tagged fields end at byte {len(frame)}") from None
+    except ValueError as error:
+        raise MalformedRequest(str(error)) from None
     return position
-
-
-def _uvarint(frame: Buffer, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 35, 7):
-        byte = frame[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, position
-    raise MalformedRequest(f"a varint of more than five bytes ends at byte {position}")
 
 
 def response_prefix(api_key: ApiKey, version: int, correlation_id: int, body_size: int) -> bytes:

@@ -1,12 +1,14 @@
 """Kafka's primitive types: numbers, strings, lengths, tagged fields.
 
-Each function returns the encoded bytes. "Compact" lengths are unsigned varints of length + 1,
-zero for null (KIP-482).
+All functions but `read_uvarint` return the encoded bytes. "Compact" lengths are unsigned varints of
+length + 1, zero for null (KIP-482).
 """
 
 from struct import Struct
 from typing import Final
 from uuid import UUID
+
+from horolog.buffers import Buffer
 
 __all__ = [
     "EMPTY_TAGS",
@@ -21,6 +23,7 @@ __all__ = [
     "NUMBERS",
     "THERE",
     "compact_string",
+    "read_uvarint",
     "string",
     "tagged",
     "uuid_bytes",
@@ -66,6 +69,23 @@ def uvarint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
+    """Return an unsigned varint of at most 35 bits, and the position behind it.
+
+    Raises:
+        IndexError: the data end before it.
+        ValueError: it has more than five bytes.
+    """
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = data[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+    raise ValueError(f"a varint of more than five bytes ends at byte {position}")
 
 
 def string(text: str | None) -> bytes:

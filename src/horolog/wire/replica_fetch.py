@@ -12,7 +12,7 @@ from uuid import UUID
 
 from horolog.buffers import Buffer
 from horolog.wire.other_versions import CLOCK_TAG, NO_CLOCK
-from horolog.wire.packing import INT32, INT64, tagged, uuid_bytes, uvarint
+from horolog.wire.packing import INT32, INT64, read_uvarint, tagged, uuid_bytes, uvarint
 from horolog.wire.single_partition import REQUEST_HEAD, WRONG, read_topic_id
 
 __all__ = [
@@ -210,7 +210,7 @@ def read_later_answer(frame: Buffer, position: int) -> LaterAnswer | None:
                 at += _ABORTED.size
             if frame[at : at + INT32.size] != _NO_REPLICA:
                 return None
-            size, at = _uvarint(frame, at + INT32.size)
+            size, at = read_uvarint(frame, at + INT32.size)
             if not size:
                 return None
             end = at + size - 1
@@ -239,14 +239,3 @@ def read_later_answer(frame: Buffer, position: int) -> LaterAnswer | None:
             *(aborted, records),
         ),
     )
-
-
-def _uvarint(frame: Buffer, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 35, 7):
-        byte = frame[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-    raise ValueError("a varint of more than five bytes")
