@@ -48,7 +48,7 @@ FAILURES: Final = 3
 SILENT_MS: Final = 2_000
 """Silence of a leader, beyond its own wait, after which it counts as not answering."""
 
-ON_LOOP_BYTES: Final = 256 << 10
+ON_LOOP_BYTES: Final = 1 << 20
 """Bytes of an answer that are appended on the event loop: two changes of thread cost more."""
 
 BUSY_MS: Final = 20

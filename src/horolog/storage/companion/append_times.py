@@ -174,8 +174,7 @@ class AppendTimeFile:
         known_to = min(to_offset, end)
         if not count or from_offset >= known_to:
             return [AppendTimeStretch(from_offset, None)]
-        first = min(self._entries.search(1, self._last_at(from_offset)), count) - 1
-        last = min(self._entries.search(1, self._last_at(known_to - 1)), count)
+        first, last = self._held(from_offset, known_to, count)
         # One more: where that is damaged, it may be of a record in front of the end.
         data = self._entries.read_between(max(0, first), min(last + 1, count))
         stretches = stretches_of(data, self._base_offset, self._middle_ms)
@@ -194,6 +193,15 @@ class AppendTimeFile:
         if known_to < to_offset:
             merged.append(AppendTimeStretch(known_to, None))
         return merged
+
+    def _held(self, from_offset: int, to_offset: int, count: int) -> tuple[int, int]:
+        """Return the first of `count` entries for a range of offsets, and the one after the last.
+
+        The first is -1 where none holds for the offset.
+        """
+        ends = self._last_at(from_offset), self._last_at(to_offset - 1)
+        first, last = self._entries.search_range(1, *ends)
+        return min(first, count) - 1, min(last, count)
 
     def latest_at(self, from_offset: int) -> AppendTimeStretch | None:
         """Return the append time of all records from an offset on, if that is the one said last.
@@ -217,8 +225,7 @@ class AppendTimeFile:
 
         count, end = self.proof()
         if from_offset < to_offset <= end:
-            first = min(self._entries.search(1, self._last_at(from_offset)), count) - 1
-            last = min(self._entries.search(1, self._last_at(to_offset - 1)), count)
+            first, last = self._held(from_offset, to_offset, count)
             if 0 <= first < last:
                 # One more: where that is damaged, it may be of a record in front of the end.
                 data = self._entries.read_between(first, min(last + 1, count))
@@ -237,8 +244,7 @@ class AppendTimeFile:
         if not count or from_offset >= known_to:
             yield from_offset, to_offset
             return
-        first = min(self._entries.search(1, self._last_at(from_offset)), count) - 1
-        last = min(self._entries.search(1, self._last_at(known_to - 1)), count)
+        first, last = self._held(from_offset, known_to, count)
         if first < 0:
             yield from_offset, self._offset_of(0, known_to)
         for piece in range(max(0, first), last, _MANY):
