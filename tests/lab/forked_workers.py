@@ -298,6 +298,8 @@ def work(
                 # Fixtures of the session stay for the next unit, which is not known yet.
                 nextitem: Any = session if following is None else items[following]
                 session.config.hook.pytest_runtest_protocol(item=items[index], nextitem=nextitem)
+                # pytest-rerunfailures leaves fixtures open for a rerun that another worker took.
+                session._setupstate.teardown_exact(nextitem)
                 connection.send((index, sender.take()))
     except (KeyboardInterrupt, EOFError, BrokenPipeError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
