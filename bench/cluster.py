@@ -100,7 +100,7 @@ def await_isr(side: ClusterSide, name: str, wanted: set[int], partition: int = 0
         found = admin.list_topics(name, timeout=30).topics[name].partitions
         if partition in found and set(found[partition].isrs) == wanted:
             return
-        time.sleep(0.02)
+        time.sleep(0.1)  # each look costs the brokers, too
 
 
 def reassign(side: ClusterSide, name: str, replicas: list[int]) -> None:

@@ -155,12 +155,15 @@ class Entries(SegmentFile):
             if len(starts) * _BLOCK_ENTRIES < count:
                 starts = self._starts_of(content, count)
             low = max(0, bisect_right(starts, value) - 1) * _BLOCK_ENTRIES
+        return low, self._kept_block(content, low, count)
+
+    def _kept_block(self, content: _Content, low: int, count: int) -> Columns:
         size = min(_BLOCK_ENTRIES, count - low)
         block = self.files.index_blocks.get(content.number, low)
         # Entries were appended, and are never changed.
         if block is None or len(block[0]) != size:
             block = self._read_block(content, low, size)
-        return low, block
+        return block
 
     def _read_block(self, content: _Content, low: int, size: int) -> Columns:
         if not size:
@@ -172,17 +175,16 @@ class Entries(SegmentFile):
         return block
 
     def _block_by_halving(self, column: int, value: int) -> tuple[int, Columns]:
-        low, high = 0, len(self)
-        if not high:
-            return 0, self._columns(b"")
-        while high - low > _BLOCK_ENTRIES:
-            middle = (low + high) // 2
-            if self[middle][column] <= value:
-                low = middle + 1
+        content, count = self._content, len(self)
+        low, high = 0, max(0, count - 1) // _BLOCK_ENTRIES  # of blocks
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self[middle * _BLOCK_ENTRIES][column] <= value:
+                low = middle
             else:
-                high = middle
-        self._read_around(low)
-        return low, self._columns(self.read_between(low, high))
+                high = middle - 1
+        low *= _BLOCK_ENTRIES
+        return low, self._kept_block(content, low, count)
 
     def _columns(self, data: bytes) -> Columns:
         """Return whole entries as two columns, which C code can search."""
