@@ -75,6 +75,44 @@ def test_a_broker_reports_that_it_is_ready_and_stops_cleanly(
     assert (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size > 0
 
 
+def test_a_stop_while_logs_are_opened_ends_the_process(tmp_path: Path) -> None:
+    with serving("--port", 0, "--log-dir", tmp_path) as (process, address):
+        assert run_command("produce", "t", "-b", address, stdin="x\n").code == 0
+        process.kill()
+    source = (  # the thread that opens logs waits for the end of stdin when it asks for the time
+        "import logging, sys, threading\n"
+        "from horolog.broker.service import serve\n"
+        "from horolog.clock import SystemClock\n"
+        "from horolog.config import Settings\n"
+        "class Clock(SystemClock):\n"
+        "    def now_ms(self):\n"
+        "        if threading.current_thread() is not threading.main_thread():\n"
+        "            print('opening', flush=True), sys.stdin.read()\n"
+        "        return super().now_ms()\n"
+        "logging.basicConfig(stream=sys.stdout, level=logging.INFO)\n"
+        "settings = Settings({'log.dir': sys.argv[1], 'listeners': 'PLAINTEXT://127.0.0.1:0'})\n"
+        "serve(settings, clock=Clock(), on_ready=lambda _: print('serving', flush=True))\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", source, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert any(line == "opening\n" for line in process.stdout)
+        process.send_signal(signal.SIGTERM)
+        assert any("stopping before the broker is ready" in line for line in process.stdout)
+        process.stdin.close()
+        said = process.stdout.read()
+        assert process.wait(PATIENCE_S) == 0, said
+    assert "serving" not in said
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    with serving("--port", 0, "--log-dir", tmp_path) as (_, address):
+        assert run_command("consume", "t", "-b", address).out.endswith("\tx\n")
+
+
 def test_a_broker_goes_on_after_sighup_and_after_sigquit_which_prints_its_stacks(
     tmp_path: Path,
 ) -> None:

@@ -311,7 +311,7 @@ async def _serve(
         Service.start(settings, clock, owns_process=True, faults=faults, progress=progress)
     )
     try:
-        if config.cluster is not None and not await _finished(starting, stopping, progress):
+        if not await _finished(starting, stopping, progress):
             _LOG.info("stopped before the broker was ready")
             return
         service = await starting
@@ -341,6 +341,7 @@ async def _finished(
     stopped.cancel()
     if starting.done():
         return True
+    _LOG.info("stopping before the broker is ready")
     progress.is_ended = True
     starting.cancel()
     with suppress(asyncio.CancelledError):

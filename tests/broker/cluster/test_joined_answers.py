@@ -56,6 +56,25 @@ def test_each_broker_names_all_of_them_and_itself_for_changes(
         assert described.controller_id == node_id
 
 
+def test_oldest_clients_are_told_of_replicas_that_are_alive(
+    brokers: list[JoinedBroker], quorum: ScriptedController
+) -> None:
+    """They would connect to the others (v0), and know no error of a listener (before v6)."""
+    quorum.create_topic("t", [[1, 2]])
+    assert eventually(lambda: topic(brokers[0], "t").partitions)
+    quorum.kept_fenced.add(2)
+    quorum.fence(2)
+
+    def answer(version: int) -> tuple[Any, ...]:
+        (it,) = brokers[0].ask(ApiKey.METADATA, version, topics=[{"name": "t"}]).topics
+        (one,) = it.partitions
+        return one.error_code, one.leader_id, one.replica_nodes, one.isr_nodes
+
+    assert eventually(lambda: answer(1)[3] == (1,))
+    assert answer(0) == (ErrorCode.replica_not_available, 1, (1,), (1,))
+    assert answer(1) == (ErrorCode.none, 1, (1, 2), (1,))
+
+
 def test_finalised_features_are_those_of_the_cluster(
     brokers: list[JoinedBroker], quorum: ScriptedController
 ) -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from uuid import UUID
 
 from horolog.broker.authorisation import CLUSTER, NO_BITS, TOPIC, refusal
@@ -44,14 +44,18 @@ if TYPE_CHECKING:
         MetadataResponseTopic,
     )
 
+_ALL_REPLICAS: Final = 1
+_OTHER_LISTENERS: Final = 6
+
 # --- Metadata: brokers, topics, partitions and their leaders ----------------------------
 #
 # v0   an empty list of topics means all
-# v1   null means all; controller, rack, internal topics
+# v1   null means all; controller, rack, internal topics; replicas that are not alive, too
 # v2   cluster id
 # v3   throttle time
 # v4   the client may forbid that topics it asks for are created
 # v5   offline replicas
+# v6   a leader without this listener has an error of its own
 # v7   leader epoch
 # v8   authorized operations
 # v9   flexible
@@ -198,7 +202,7 @@ async def _described(
     for index in topic.partitions:
         await request.checkpoint()
         placed = broker.placement.partition(topic, index, request.peer.listener)
-        partitions.append(_partition(index, placed))
+        partitions.append(_partition(request.version, index, placed))
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,
@@ -208,8 +212,14 @@ async def _described(
     }
 
 
-def _partition(index: int, placed: PlacedPartition) -> "MetadataResponsePartition":
+def _partition(version: int, index: int, placed: PlacedPartition) -> "MetadataResponsePartition":
     error, leader, epoch, replicas, isr, offline = placed[:6]
+    if version < _OTHER_LISTENERS and error is ErrorCode.listener_not_found:
+        error = ErrorCode.leader_not_available
+    if version < _ALL_REPLICAS and offline:
+        error = error or ErrorCode.replica_not_available
+        replicas = tuple(replica for replica in replicas if replica not in offline)
+        isr = tuple(replica for replica in isr if replica not in offline)
     return {
         "error_code": error,
         "partition_index": index,
