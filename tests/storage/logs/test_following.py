@@ -40,7 +40,7 @@ from horolog.errors import (
     StorageFailed,
     code_for,
 )
-from horolog.record import AppendTimeStretch, Codec, LogRecord, TimeRange
+from horolog.record import AppendTimeStretch, Codec, LogRecord, TimeRange, TimestampType
 from horolog.sources import scan
 from horolog.storage import (
     EpochStart,
@@ -397,6 +397,28 @@ def test_the_epoch_of_a_log_that_leads_is_on_disk_before_its_first_batch(tmp_pat
         log.lead(8, 0)
     with reopened(tmp_path) as (_, log):
         assert log.leader_epoch >= 8
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_slower_clock_stamps_nothing_before_what_another_product_has_stamped(
+    tmp_path: Path, is_clean: bool
+) -> None:
+    """Kafka leads and tells no append times, but those in records of LogAppendTime."""
+    ahead = NOW + 9_000
+    stamped = {"timestamp_type": TimestampType.LOG_APPEND_TIME}
+    with new_follower(tmp_path) as log:
+        pull(log, v2(0, ahead, **stamped) + v2(1, ahead - 5, **stamped) + v2(2, NOW - DAY))
+        assert log.floor.resets == ()
+        assert [at.ms for at in log.append_times(0, 2)] == [ahead, ahead - 5]
+    if not is_clean:
+        (partition_dir(tmp_path) / "append-time-checkpoint").unlink(missing_ok=True)
+    with reopened(tmp_path, follows=True) as (_, log):
+        log.lead(9, NOW)
+        append(log, NOW + 1, now=NOW + 1)
+        assert log.append_times(3, 4) == [AppendTimeStretch(3, ahead)]
+        append(log, NOW + 1, now=ahead + 1)
+        assert log.append_times(4, 5) == [AppendTimeStretch(4, ahead + 1)]
+        assert log.floor.resets == ()
 
 
 # Transactions.

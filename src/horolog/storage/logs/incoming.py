@@ -95,6 +95,9 @@ class SourceBatches(NamedTuple):
         batches: list[Numbered] = []
         try:
             for batch in as_they_are(self.data, next_offset, append_times):
+                if not self.append_times:
+                    # Not before its leader has stamped it, whose clock may be ahead of this one.
+                    batch.append_ms = seen_ms = max(seen_ms, _stamp(batch))
                 if batches and batch.base_offset < next_offset:
                     batches.pop()  # a base offset has no checksum: it may be that which is wrong
                 _check(batch, log, next_offset)
@@ -136,6 +139,13 @@ def numbered_marker(
     marker = Marker(not ended.is_commit, ended.coordinator_epoch)
     batch.particulars = Particulars(header, marker=marker)
     return batch
+
+
+def _stamp(batch: Numbered) -> int:
+    """Return the append time in the records of a batch; -1 where they have create times."""
+    header = batch.particulars.header
+    is_stamped = header is not None and header.timestamp_type is LOG_APPEND_TIME
+    return batch.max_timestamp if is_stamped else NO_TIMESTAMP
 
 
 def _check(batch: Numbered, log: object, next_offset: int) -> None:
