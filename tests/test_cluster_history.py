@@ -121,3 +121,20 @@ def test_append_time_that_goes_back_is_found() -> None:
     its = [Stored(0, 5, Written("w", 0)), Stored(1, 4, Written("w", 1))]
     assert len(problems_of_append_times({T: its})) == 1
     assert problems_of_append_times({T: its[:1]}) == []
+
+
+def test_number_of_an_aborted_record_that_a_client_gives_to_another_is_no_loss() -> None:
+    """The broker took the second for a repeat. A lost record leaves a gap of numbers."""
+    before, lost, after = (Written(f"w.{at}", 0, f"w.{at}") for at in range(3))
+
+    def problems(*there: Written, epochs: tuple[int, ...] = (0, 0)) -> list[str]:
+        made = ClusterHistory()
+        made.send(T, lost)
+        made.end("w.1", End.COMMITTED)
+        its = stored(*there)
+        return made.problems({T: its}, {T: []}, {T: dict(enumerate(epochs))})
+
+    assert problems(before, after) == []
+    assert len(problems(before)) == len(problems(after)) == len(problems()) == 1
+    assert len(problems(before, after, epochs=(0, 1))) == 1, "numbers began anew"
+    assert len(problems(before, Written("x.2", 0, "x.2"))) == 1
