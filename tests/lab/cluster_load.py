@@ -244,11 +244,15 @@ class Reader(Worker):
             self.history.complain(f"{self.name}: {where}: {error}")
 
 
+STALE_S = 60  # a cut, and the session of a broker
+
+
 class Finder(Worker):
     """Looks for acknowledged records by their timestamps, at whoever leads them.
 
     A Kafka may pass over records before the last one of the same time: its time index says where
-    a time was reached last.
+    a time was reached last. Until one that is cut off hears of its successor, it answers for what
+    it led: it is asked again.
     """
 
     kafkas: Container[int] = ()
@@ -264,11 +268,27 @@ class Finder(Worker):
             time.sleep(0.2)
 
     def _find(self, admin: Any, where: Where, offset: int, timestamp: int) -> None:
+        until = time.monotonic() + STALE_S
+        while (wrong := self._wrong(admin, where, offset, timestamp)) is not None:
+            leader_id, found = wrong
+            if leader_id not in self.kafkas or time.monotonic() > until:
+                self.history.complain(
+                    f"{self.name}: {where}: {offset} was appended at {timestamp}, but by broker "
+                    f"{leader_id} {found} is the first at or after that"
+                )
+                return
+            if self.over.wait(1):
+                return
+
+    def _wrong(
+        self, admin: Any, where: Where, offset: int, timestamp: int
+    ) -> tuple[int, int] | None:
+        """The leader, and what it finds, if that is not right."""
         topic, partition = where
         metadata = admin.list_topics(topic, timeout=10)
         leader = metadata.brokers.get(metadata.topics[topic].partitions[partition].leader)
         if leader is None:
-            return
+            return None
         with RawConnection(f"{leader.host}:{leader.port}", 20) as connection:
             answer = connection.ask(
                 ApiKey.LIST_OFFSETS,
@@ -278,11 +298,8 @@ class Finder(Worker):
             )
         found = answer.topics[0].partitions[0]
         passes_over = leader.id in self.kafkas and found.timestamp == timestamp
-        if not found.error_code and not 0 <= found.offset <= offset and not passes_over:
-            self.history.complain(
-                f"{self.name}: {where}: {offset} was appended at {timestamp}, but by broker "
-                f"{leader.id} {found.offset} is the first at or after that"
-            )
+        is_right = found.error_code or 0 <= found.offset <= offset or passes_over
+        return None if is_right else (leader.id, found.offset)
 
 
 def open_consumer(bootstrap: str, level: str) -> Any:
