@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -122,11 +123,12 @@ class ClusterSoak:
         return [it for it in self._writing if now - told.get(it, self._begun) > LATE_S]
 
     def await_whole(self, what: str) -> None:
-        """Wait until each replica is in sync."""
+        """Wait until each broker is there, and each replica in sync."""
 
         def is_whole() -> bool:
             assert not (ended := self.faults.ended()), f"after {what}: {ended}"
-            return not self.faults.lags()
+            # The controllers count one that was killed until its session is over.
+            return all(map(_listens, self.cluster.nodes)) and not self.faults.lags()
 
         assert eventually(is_whole, RECOVERY_S), (
             f"after {what}: {self.faults.lags()} {self._said()}"
@@ -197,6 +199,15 @@ class ClusterSoak:
             for where, its in stored.items():
                 if its != again[where]:
                     yield f"{where}: {len(its)} records, {len(again[where])} by another leader"
+
+
+def _listens(node: ServerProcess) -> bool:
+    host, _, port = node.address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def problems_of_files(nodes: Sequence[ServerProcess], topics: Sequence[str]) -> Iterator[str]:
