@@ -18,6 +18,7 @@ from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.network.reply import SlicedRecords
 from horolog.record.batch import MAGIC
+from horolog.storage.batches.slices import Slice
 from horolog.storage.file_errors import WouldBlock
 from horolog.storage.logs.view import LogView
 from horolog.wire.features import UNKNOWN_TIME, WITH_APPEND_TIMES, WITH_SEEN_TIMES
@@ -231,7 +232,7 @@ def _read_partition(
         if committed:
             aborted = _aborted(view, offset, size, stable)
         if with_append_times:
-            aborted = with_append_time_entries(view, offset, size, aborted, seen=seen)
+            aborted = with_append_time_entries(view, offset, size, aborted, found, seen=seen)
     except HorologError as error:
         return FetchedPartition(requested.partition_index, code_for(error))
     return FetchedPartition(
@@ -258,11 +259,20 @@ def _aborted(view: LogView, offset: int, size: int, end_offset: int) -> list[Fet
 
 
 def with_append_time_entries(
-    view: LogView, offset: int, size: int, aborted: Sequence[FetchedAbort] | None, *, seen: bool
+    view: LogView,
+    offset: int,
+    size: int,
+    aborted: Sequence[FetchedAbort] | None,
+    read: Slice,
+    *,
+    seen: bool,
 ) -> Sequence[FetchedAbort]:
     """Add the append times of the records: a count of the entries before them, then each stretch.
 
     A follower also reads uncommitted records. It is given the transactions that no marker will end.
+
+    Args:
+        read: where the records are, from the offset on.
     """
     if aborted is None:
         aborted = [
@@ -279,7 +289,9 @@ def with_append_time_entries(
             UNKNOWN_TIME if stretch.ms is None else stretch.ms,
             -1 - stretch.offset if stretch.is_seen else stretch.offset,
         )
-        for stretch in (view.append_times_within(offset, size, seen=seen) if size else ())
+        for stretch in (
+            view.append_times_within(offset, size, read=read, seen=seen) if size else ()
+        )
     )
     return (FetchedAbort(len(aborted), -1), *aborted, *added)
 

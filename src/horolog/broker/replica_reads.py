@@ -213,7 +213,7 @@ def _read(
     if level & WITH_APPEND_TIMES:
         seen = bool(level & WITH_SEEN_TIMES)
         size = len(cast("Buffer", records))
-        aborted = with_append_time_entries(view, offset, size, None, seen=seen)
+        aborted = with_append_time_entries(view, offset, size, None, found, seen=seen)
     return _answer(requested.partition, view, cast("Buffer", records), aborted)
 
 

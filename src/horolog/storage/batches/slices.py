@@ -26,6 +26,11 @@ class Slice:
     begins_empty: bool = False
     """Whether compaction has left no record of the first batch."""
 
+    @property
+    def path(self) -> str | None:
+        """Path of the file; None for held bytes."""
+        return None if self._file is None else self._file.path
+
     def read(self) -> Buffer:
         """Return the bytes; may wait for the disk.
 

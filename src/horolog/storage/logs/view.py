@@ -232,11 +232,13 @@ class LogView:
         return found
 
     def append_times_within(
-        self, offset: int, size: int, *, seen: bool = False
+        self, offset: int, size: int, *, read: Slice | None = None, seen: bool = False
     ) -> list[AppendTimeStretch]:
         """Return the append times of the batches in `size` bytes, from the batch with an offset on.
 
-        With `seen` also when a follower saw those of which that is unknown.
+        Args:
+            read: result of `read` from the offset on, which has found that batch.
+            seen: give also when a follower saw those of which that is unknown.
 
         Raises:
             RequestRefused: the records were deleted before the look (1).
@@ -252,10 +254,13 @@ class LogView:
         if latest is not None:
             return [latest]
         for segment, end_offset, log_size in with_ends(self._from(offset)):
-            found = segment.locate(offset)
-            if found is None:
+            if read is not None and read.path == segment.log.path:
+                start = read.position
+            elif (found := segment.locate(offset)) is not None:
+                start = found[0]
+            else:
                 continue
-            start, end, stamps = found[0], offset, Stamps()
+            end, stamps = offset, Stamps()
             for position, header in segment.headers(start, log_size):
                 if position - start >= size:
                     break
