@@ -278,6 +278,27 @@ def test_lookups_have_the_same_answers_whoever_leads(mixed: MixedCluster) -> Non
             assert other == first
 
 
+def test_finalised_features_are_the_same_at_each_broker(mixed: MixedCluster) -> None:
+    """`kraft.version` of a dynamic quorum is among them, although no image has it."""
+
+    def finalised(address: str) -> dict[str, int]:
+        with RawConnection(address) as connection:
+            found = connection.ask(ApiKey.API_VERSIONS, 3).finalized_features
+        return {feature.name: feature.max_version_level for feature in found}
+
+    at_each = [finalised(node.address) for node in mixed.cluster.nodes]
+    assert all(levels == at_each[0] for levels in at_each)
+    assert ("kraft.version" in at_each[0]) is mixed.cluster.is_dynamic
+
+
+def test_delegation_tokens_are_refused_alike(mixed: MixedCluster) -> None:
+    for node in mixed.cluster.nodes:
+        with RawConnection(node.address) as connection:
+            answer = connection.ask(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, owners=None)
+        assert answer.error_code == ErrorCode.delegation_token_request_not_allowed
+        assert not answer.tokens
+
+
 def test_files_are_equal_and_taken_by_kafkas_dump(mixed: MixedCluster) -> None:
     """The last test of a cluster: it stops it."""
     topics = [it for it in mixed.admin.list_topics(timeout=30).topics if not it.startswith("__")]
@@ -302,24 +323,3 @@ def test_files_are_equal_and_taken_by_kafkas_dump(mixed: MixedCluster) -> None:
     assert "Mismatches in" not in said
     assert "isvalid: false" not in said
     assert said.count("Dumping ") == len(files)
-
-
-def test_finalised_features_are_the_same_at_each_broker(mixed: MixedCluster) -> None:
-    """`kraft.version` of a dynamic quorum is among them, although no image has it."""
-
-    def finalised(address: str) -> dict[str, int]:
-        with RawConnection(address) as connection:
-            found = connection.ask(ApiKey.API_VERSIONS, 3).finalized_features
-        return {feature.name: feature.max_version_level for feature in found}
-
-    at_each = [finalised(node.address) for node in mixed.cluster.nodes]
-    assert all(levels == at_each[0] for levels in at_each)
-    assert ("kraft.version" in at_each[0]) is mixed.cluster.is_dynamic
-
-
-def test_delegation_tokens_are_refused_alike(mixed: MixedCluster) -> None:
-    for node in mixed.cluster.nodes:
-        with RawConnection(node.address) as connection:
-            answer = connection.ask(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, owners=None)
-        assert answer.error_code == ErrorCode.delegation_token_request_not_allowed
-        assert not answer.tokens
