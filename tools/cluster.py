@@ -83,6 +83,15 @@ class ServerProcess(LoggedProcess):
         """Whether its process has not ended."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def takes_connections(self) -> bool:
+        """Whether its port is open."""
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
     def write_config(self) -> None:
         """Write the settings that it starts with next."""
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -313,14 +322,11 @@ class Cluster:
         for node in self.controllers:
             while node.is_running or node.has_ended:
                 self._check_running()
-                try:
-                    socket.create_connection(("127.0.0.1", node.port), timeout=1).close()
-                except OSError:
-                    if time.monotonic() > deadline:
-                        raise PeerFailed(f"no connection to {node.address}") from None
-                    time.sleep(0.02)
-                else:
+                if node.takes_connections:
                     break
+                if time.monotonic() > deadline:
+                    raise PeerFailed(f"no connection to {node.address}")
+                time.sleep(0.02)
 
     def wait_until_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Return once all brokers are unfenced and a topic of up to three replicas can be made.

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -128,7 +127,8 @@ class ClusterSoak:
         def is_whole() -> bool:
             assert not (ended := self.faults.ended()), f"after {what}: {ended}"
             # The controllers count one that was killed until its session is over.
-            return all(map(_listens, self.cluster.nodes)) and not self.faults.lags()
+            is_there = all(node.takes_connections for node in self.cluster.nodes)
+            return is_there and not self.faults.lags()
 
         assert eventually(is_whole, RECOVERY_S), (
             f"after {what}: {self.faults.lags()} {self._said()}"
@@ -199,15 +199,6 @@ class ClusterSoak:
             for where, its in stored.items():
                 if its != again[where]:
                     yield f"{where}: {len(its)} records, {len(again[where])} by another leader"
-
-
-def _listens(node: ServerProcess) -> bool:
-    host, _, port = node.address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), 1).close()
-    except OSError:
-        return False
-    return True
 
 
 def problems_of_files(nodes: Sequence[ServerProcess], topics: Sequence[str]) -> Iterator[str]:

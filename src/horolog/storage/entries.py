@@ -122,16 +122,16 @@ class Entries(SegmentFile):
 
     def search(self, column: int, value: int) -> int:
         """Count the entries, from the first on, whose `column` is at or below `value`."""
-        return self.search_range(column, value, value)[0]
-
-    def search_range(self, column: int, value: int, later: int) -> tuple[int, int]:
-        """Return what `search` does for two values, of which `later` is not less."""
         low, block = self._block(value) if column == 0 else self._block_by_halving(column, value)
-        found = block[column]
+        return low + bisect_right(block[column], value)
+
+    def search_range(self, value: int, later: int) -> tuple[int, int]:
+        """Return what `search` of the second column does for two values; the later is not less."""
+        low, (_, found) = self._block_by_halving(1, value)
         first = low + bisect_right(found, value)
-        if later == value or (found and found[-1] > later):
+        if found and found[-1] > later:
             return first, low + bisect_right(found, later)
-        return first, self.search(column, later)
+        return first, self.search(1, later)
 
     def last_at(self, value: int) -> tuple[int, int] | None:
         """Return the last entry whose first column is at or below `value`, or None."""

@@ -44,9 +44,6 @@ if TYPE_CHECKING:
         MetadataResponseTopic,
     )
 
-_ALL_REPLICAS: Final = 1
-_OTHER_LISTENERS: Final = 6
-
 # --- Metadata: brokers, topics, partitions and their leaders ----------------------------
 #
 # v0   an empty list of topics means all
@@ -63,6 +60,9 @@ _OTHER_LISTENERS: Final = 6
 # v11  no authorized operations of the cluster (DescribeCluster has them)
 # v12  topics may be asked for by id
 # v13  an error for the whole answer
+
+_ALL_REPLICAS: Final = 1
+_OTHER_LISTENERS: Final = 6
 
 
 @api(ApiKey.METADATA)

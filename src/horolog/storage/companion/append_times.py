@@ -200,7 +200,7 @@ class AppendTimeFile:
         The first is -1 where none holds for the offset.
         """
         ends = self._last_at(from_offset), self._last_at(to_offset - 1)
-        first, last = self._entries.search_range(1, *ends)
+        first, last = self._entries.search_range(*ends)
         return min(first, count) - 1, min(last, count)
 
     def latest_at(self, from_offset: int) -> AppendTimeStretch | None:
